@@ -1,0 +1,327 @@
+//! The seam between the engine and what a lease is made of.
+//!
+//! A backend answers the statements of the protocol; it decides nothing. What a statement means is the
+//! same for every backend and is checked by one contract suite; when to send which is the engine's alone
+//! (`lease/`). A backend keeps no deadline and no list of leases.
+//!
+//! # Dropping a call
+//!
+//! Any call may be dropped at any await: the engine gives each a time limit. A dropped call may have been
+//! applied, and without a session's protection it may be applied later still.
+
+pub mod memory;
+#[cfg(feature = "mongo")]
+pub(crate) mod mongo;
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::error::{Error, Failure};
+use crate::holder::Holder;
+use crate::lease::status::{HistoryEntry, LeaseKind, Phase};
+use crate::store_url::StoreName;
+
+/// The `_id` of the fsck lease.
+pub(crate) const FSCK_ID: &str = "lease/fsck";
+
+/// What names one acquisition: every update and delete of a lease names both.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LeaseKey {
+    pub(crate) id: String,
+    pub(crate) owner: String,
+}
+
+/// What a holder writes when it registers or installs.
+#[derive(Debug, Clone)]
+pub(crate) struct NewLease {
+    pub(crate) key: LeaseKey,
+    pub(crate) refresh_interval: Duration,
+    pub(crate) stale_after: Duration,
+    pub(crate) reason: Option<String>,
+    pub(crate) holder: Holder,
+}
+
+/// One lease document as one statement read it.
+#[derive(Debug, Clone)]
+pub(crate) struct Record<P> {
+    pub(crate) id: String,
+    /// `None` if it is missing or no text.
+    pub(crate) owner: Option<String>,
+    /// What moves when the holder lives.
+    pub(crate) pulse: P,
+    /// `None` if it is missing or no date.
+    pub(crate) heartbeat: Option<Timestamp>,
+    /// By the store's clock, in the statement that read it; negative when that clock was set back.
+    pub(crate) age_ms: Option<i64>,
+    /// It cannot be a lease that somebody refreshes: no owner, no heartbeat, or not a writer's kind.
+    pub(crate) malformed: bool,
+    /// The part that only lockhouse writes; `None` on a peer's lease.
+    pub(crate) ours: Option<Ours>,
+}
+
+impl<P> Record<P> {
+    pub(crate) fn kind(&self) -> LeaseKind {
+        if self.id == FSCK_ID {
+            LeaseKind::Fsck
+        } else {
+            LeaseKind::Writer
+        }
+    }
+}
+
+/// The part of a lease document that only lockhouse writes. A field of another type reads as `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Ours {
+    pub(crate) acquired: Option<Timestamp>,
+    pub(crate) refresh_interval: Option<Duration>,
+    pub(crate) stale_after: Option<Duration>,
+    pub(crate) phase: Option<Phase>,
+    pub(crate) reason: Option<String>,
+    pub(crate) holder: Option<Holder>,
+}
+
+/// A writer's look after it registered.
+#[derive(Debug, Clone)]
+pub(crate) struct WriterLook<P> {
+    /// The document with the own id carries the own owner.
+    pub(crate) registered: bool,
+    pub(crate) fsck: Option<Record<P>>,
+    /// `None`: the store has no layout.
+    pub(crate) generation: Option<i64>,
+}
+
+/// A draining fsck's look.
+#[derive(Debug, Clone)]
+pub(crate) struct FsckLook<P> {
+    pub(crate) fsck: Option<Record<P>>,
+    pub(crate) generation: Option<i64>,
+    pub(crate) writers: Vec<Record<P>>,
+    /// Whether fence documents of other leases stand.
+    pub(crate) foreign_fences: bool,
+}
+
+/// Whether a drain's look reads holders and reasons, or only what its verdict needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    Full,
+    Lean,
+}
+
+/// The answer to an install.
+#[derive(Debug, Clone)]
+pub(crate) enum Install<P> {
+    Mine,
+    Held(Record<P>),
+}
+
+/// The answer to a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grant {
+    /// The phase is `exclusive`, and the generation is the given one.
+    Granted(i64),
+    /// The fsck document is gone or another's.
+    Displaced,
+    /// The layout was not at the expected generation.
+    GenerationMoved,
+}
+
+/// What a refresh looks at besides its leases.
+#[derive(Debug, Clone)]
+pub(crate) struct RefreshLook {
+    /// Owner and phase of the fsck document, if one stands.
+    pub(crate) fsck: Option<(Option<String>, Option<Phase>)>,
+    pub(crate) generation: Option<i64>,
+}
+
+/// A look at everything.
+#[derive(Debug, Clone)]
+pub(crate) struct StoreLook<P> {
+    pub(crate) now: Timestamp,
+    pub(crate) generation: Option<i64>,
+    pub(crate) leases: Vec<Record<P>>,
+}
+
+/// What a caller is about to do, so that a backend can refuse early and with a reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Status, history, dry runs.
+    Look,
+    /// Anything that writes leases.
+    Write,
+}
+
+/// What `init` found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Init {
+    /// It made the layout.
+    Made,
+    /// The layout was there.
+    AlreadyThere,
+}
+
+/// What differs between backends and the engine has to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Traits {
+    /// The backend's name in `status`.
+    pub(crate) name: &'static str,
+    /// A later statement of a session makes the store refuse an earlier one that is still under way. Without
+    /// it the engine repeats its deletes after a stale age.
+    pub(crate) sessions_refuse_late: bool,
+    /// The default timing has to outlive a fail-over.
+    pub(crate) fails_over: bool,
+    /// The store is shared with httk-store, which judges every lease by its own stale age.
+    pub(crate) shared_with_peer: bool,
+}
+
+/// The statements of the protocol. `design`: each method is one row of the table in `lease/mod.rs`.
+pub(crate) trait Backend: 'static {
+    /// Carries all single-document writes of one acquisition, in order.
+    type Session: 'static;
+    /// What moves when a holder lives; equal only if nothing moved.
+    type Pulse: Clone + PartialEq + fmt::Debug + 'static;
+
+    fn store(&self) -> &StoreName;
+    fn traits(&self) -> Traits;
+
+    /// Refuses a store that the protocol cannot trust. Asked once before the first `Look` and once before
+    /// the first `Write`.
+    async fn ready(&self, access: Access) -> Answer<()>;
+    /// Makes the layout document; a second run changes nothing.
+    async fn init(&self) -> Answer<Init>;
+
+    async fn session(&self) -> Answer<Self::Session>;
+    /// Makes a writer's document durable.
+    async fn register(&self, session: &mut Self::Session, lease: &NewLease) -> Answer<()>;
+    async fn look_writer(
+        &self,
+        session: &mut Self::Session,
+        key: &LeaseKey,
+    ) -> Answer<WriterLook<Self::Pulse>>;
+    /// Makes the fsck document durable unless one stands. A malformed one is [`Fault::Exists`].
+    async fn install(
+        &self,
+        session: &mut Self::Session,
+        lease: &NewLease,
+    ) -> Answer<Install<Self::Pulse>>;
+    /// Replaces the whole fsck document on condition of exactly that pulse.
+    async fn replace(
+        &self,
+        session: &mut Self::Session,
+        lease: &NewLease,
+        over: &Self::Pulse,
+    ) -> Answer<bool>;
+    async fn look_fsck(
+        &self,
+        session: &mut Self::Session,
+        key: &LeaseKey,
+        detail: Detail,
+    ) -> Answer<FsckLook<Self::Pulse>>;
+    /// Deletes every fence document but those of `keep`. Waits for open fenced transactions.
+    async fn sweep_fences(&self, keep: &LeaseKey) -> Answer<()>;
+    /// Turns the phase to `exclusive`, on condition of the owner, and with `bump` raises the generation from
+    /// `generation` by one: both or neither where the store has transactions. Counts as a refresh.
+    async fn grant(
+        &self,
+        session: &mut Self::Session,
+        key: &LeaseKey,
+        generation: i64,
+        bump: bool,
+    ) -> Answer<Grant>;
+    /// Deletes a lease by id and owner, then its fence documents. `false`: there was none.
+    async fn release(&self, session: &mut Self::Session, key: &LeaseKey) -> Answer<bool>;
+
+    /// Refreshes the leases that still stand with their owner; how many those were. At most
+    /// [`REFRESH_CHUNK`] of them.
+    async fn refresh(&self, keys: &[LeaseKey]) -> Answer<u64>;
+    async fn refresh_look(&self) -> Answer<RefreshLook>;
+    /// Which of the leases still stand with their owner.
+    async fn standing(&self, keys: &[LeaseKey]) -> Answer<Vec<LeaseKey>>;
+
+    /// The fsck document alone.
+    async fn peek(&self) -> Answer<Option<Record<Self::Pulse>>>;
+    /// Everything, changing nothing.
+    async fn look(&self) -> Answer<StoreLook<Self::Pulse>>;
+    /// Deletes a lease on condition of exactly that pulse, then its fence documents.
+    async fn remove(&self, id: &str, pulse: &Self::Pulse) -> Answer<bool>;
+
+    async fn history(&self) -> Answer<Vec<HistoryEntry>>;
+    /// Writes a line of the audit trail, with the store's time.
+    async fn record(&self, line: &HistoryLine) -> Answer<()>;
+}
+
+/// How many leases one refresh statement names at most.
+pub(crate) const REFRESH_CHUNK: usize = 5_000;
+
+/// How many lines the audit trail keeps.
+pub(crate) const HISTORY_KEPT: usize = 1_000;
+
+/// A line of the audit trail before the store gave it a time.
+#[derive(Debug, Clone)]
+pub(crate) struct HistoryLine {
+    pub(crate) what: &'static str,
+    pub(crate) lease: Option<String>,
+    pub(crate) holder: Holder,
+    pub(crate) reason: Option<String>,
+}
+
+pub(crate) type Answer<T> = Result<T, BackendError>;
+
+/// A statement that failed: what is known about its effect, and what to say.
+#[derive(Debug)]
+pub(crate) struct BackendError {
+    pub(crate) fault: Fault,
+    /// What happened and what to do about it, for people. No secrets.
+    pub(crate) message: String,
+    pub(crate) source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What is known about the effect of a statement that failed. Every decision of the engine rests on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A document with that id stands: look again.
+    Exists,
+    /// Certainly not applied; the same statement may succeed later.
+    Busy,
+    /// Applied, about to be, or not; the same statement may succeed later.
+    Unknown,
+    /// Not applied: authentication or a privilege.
+    Denied,
+    /// Not applied: the store or the request is at fault.
+    Invalid,
+    /// Not applied, and not understood.
+    Internal,
+}
+
+impl BackendError {
+    pub(crate) fn new(fault: Fault, message: impl Into<String>) -> BackendError {
+        BackendError {
+            fault,
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    /// The same statement may succeed later.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self.fault {
+            Fault::Exists | Fault::Busy | Fault::Unknown => true,
+            Fault::Denied | Fault::Invalid | Fault::Internal => false,
+        }
+    }
+
+    pub(crate) fn at(self, store: &StoreName) -> Error {
+        let failure = Box::new(Failure {
+            store: Some(store.clone()),
+            message: self.message,
+            source: self.source,
+        });
+        match self.fault {
+            Fault::Exists | Fault::Busy | Fault::Unknown => Error::Unavailable(failure),
+            Fault::Denied => Error::Denied(failure),
+            Fault::Invalid => Error::Invalid(failure),
+            Fault::Internal => Error::Internal(failure),
+        }
+    }
+}
