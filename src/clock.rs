@@ -107,17 +107,10 @@ impl Clock for SystemClock {
                 if left.is_zero() {
                     return;
                 }
-                #[expect(clippy::disallowed_methods, reason = "the one home of sleeping")]
                 tokio::time::sleep(left.min(LONGEST_NAP)).await;
             }
         })
     }
-}
-
-/// Wall time of this machine, for file names and log lines only; no rule of a lease looks at it.
-pub(crate) fn wall() -> jiff::Timestamp {
-    #[expect(clippy::disallowed_methods, reason = "the one home of wall time")]
-    jiff::Timestamp::now()
 }
 
 /// A clock that stands still until a test moves it.

@@ -9,7 +9,7 @@
 //! Any call may be dropped at any await: the engine gives each a time limit. A dropped call may have been
 //! applied, and without a session's protection it may be applied later still.
 
-pub mod memory;
+pub(crate) mod memory;
 #[cfg(feature = "mongo")]
 pub(crate) mod mongo;
 

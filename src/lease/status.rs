@@ -240,3 +240,10 @@ pub struct HistoryEntry {
     /// What for; for a failed job, how it ended.
     pub reason: Option<String>,
 }
+
+pub(crate) fn as_millis<S: Serializer>(
+    duration: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    millis(&Some(*duration), serializer)
+}
