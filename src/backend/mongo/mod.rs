@@ -1,1 +1,368 @@
-//! The MongoDB backend.
+//! The MongoDB backend: leases are documents of one collection of the store's database.
+//!
+//! Two things carry the protocol. `_id` is unique, so one fsck lease can stand; and the server's clock
+//! alone writes and judges times. What is sent is in `statements`, what is stored in `documents`, what an
+//! error means in `faults`, and why one lease keeps to one logical session in `session`.
+//!
+//! Not promised: that an operation which the server has begun ends when its client is gone, and anything
+//! across two clusters.
+
+mod checks;
+mod connect;
+mod documents;
+mod faults;
+mod grant;
+mod history;
+mod look;
+mod pulse;
+mod scrub;
+mod session;
+mod statements;
+#[cfg(test)]
+mod tests;
+
+use bson::{RawDocumentBuf, doc};
+use mongodb::options::ReturnDocument;
+use mongodb::{Collection, Database};
+
+use crate::backend::{
+    Access, Answer, Backend, BackendError, Detail, FSCK_ID, Fault, FsckLook, Grant, HistoryLine,
+    Init, Install, LeaseKey, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
+};
+use crate::lease::status::HistoryEntry;
+use crate::store_url::StoreName;
+
+use connect::{PEER_COLLECTION, Topology};
+use documents::LAYOUT_ID;
+use faults::Faults;
+use pulse::Pulse;
+use session::Session;
+
+/// How long a sweep of fence documents may wait inside the server for transactions that hold them. The
+/// statement is repeated, and one whose client is gone must not wait on.
+const SWEEP_MILLIS: i64 = 1_000;
+
+/// A store in a MongoDB database.
+#[derive(Debug)]
+pub(crate) struct Mongo {
+    name: StoreName,
+    database: Database,
+    collection: Collection<RawDocumentBuf>,
+    topology: Topology,
+    /// The user chose the collection.
+    named: bool,
+    faults: Faults,
+}
+
+impl Mongo {
+    fn shared(&self) -> bool {
+        self.collection.name() == PEER_COLLECTION
+    }
+
+    /// Deletes a lease's fence documents. They block nobody but the transactions that name them, and every
+    /// fsck sweeps what it finds, so a failure here is no reason to call the lease undeleted.
+    async fn drop_fences(&self, id: &str, owner: &str) {
+        let deleted = self
+            .collection
+            .delete_many(statements::fences_of(id, owner))
+            .await;
+        if let Err(error) = deleted {
+            let error = self.faults.write(error);
+            tracing::warn!(
+                store = %self.name,
+                lease = %crate::describe::printable(id),
+                "the fence documents of a deleted lease are left for the next fsck: {}",
+                error.message
+            );
+        }
+    }
+
+    async fn layout(&self) -> Answer<Option<RawDocumentBuf>> {
+        self.collection
+            .find_one(statements::id(LAYOUT_ID))
+            .await
+            .map_err(|error| self.faults.look(error))
+    }
+}
+
+impl Backend for Mongo {
+    type Session = Session;
+    type Pulse = Pulse;
+
+    fn store(&self) -> &StoreName {
+        &self.name
+    }
+
+    fn traits(&self) -> Traits {
+        let replicated = matches!(self.topology, Topology::Replicated { .. });
+        Traits {
+            name: "mongodb",
+            sessions_refuse_late: replicated,
+            fails_over: replicated && !self.shared(),
+            shared_with_peer: self.shared(),
+        }
+    }
+
+    async fn ready(&self, access: Access) -> Answer<()> {
+        self.check(access).await
+    }
+
+    async fn init(&self) -> Answer<Init> {
+        if let Some(layout) = self.layout().await? {
+            return match documents::generation(&layout) {
+                Some(_) => Ok(Init::AlreadyThere),
+                None => Err(BackendError::new(
+                    Fault::Invalid,
+                    "the layout document has no integer generation; put back the number it had, or a higher one",
+                )),
+            };
+        }
+        if self.shared() {
+            return Err(BackendError::new(
+                Fault::Invalid,
+                "this collection has no layout yet, and httk-store makes its own: open the store with httk-store first",
+            ));
+        }
+        let made = self
+            .collection
+            .update_one(statements::id(LAYOUT_ID), statements::first_layout())
+            .upsert(true)
+            .await;
+        match made.map_err(|error| self.faults.write(error)) {
+            Ok(made) if made.upserted_id.is_some() => Ok(Init::Made),
+            Ok(_) => Ok(Init::AlreadyThere),
+            Err(error) if error.fault == Fault::Exists => Ok(Init::AlreadyThere),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn session(&self) -> Answer<Session> {
+        let session = self.database.client().start_session().await;
+        session
+            .map(Session::new)
+            .map_err(|error| self.faults.look(error))
+    }
+
+    async fn register(&self, session: &mut Session, lease: &NewLease) -> Answer<()> {
+        self.collection
+            .update_one(statements::id(&lease.key.id), statements::register(lease))
+            .upsert(true)
+            .session(session.settled().await)
+            .await
+            .map(drop)
+            .map_err(|error| self.faults.write(error))
+    }
+
+    async fn look_writer(
+        &self,
+        session: &mut Session,
+        key: &LeaseKey,
+    ) -> Answer<WriterLook<Pulse>> {
+        let pipeline = statements::look_at(&[&key.id, FSCK_ID, LAYOUT_ID]);
+        let seen = look::look(&self.collection, Some(session.settled().await), pipeline).await;
+        let mut seen = seen.map_err(|error| self.faults.look(error))?;
+        Ok(WriterLook {
+            registered: seen
+                .leases
+                .iter()
+                .any(|lease| lease.id == key.id && lease.owner.as_deref() == Some(&key.owner)),
+            fsck: seen.remove(FSCK_ID),
+            generation: seen.generation,
+        })
+    }
+
+    async fn install(&self, session: &mut Session, lease: &NewLease) -> Answer<Install<Pulse>> {
+        let stands = self
+            .collection
+            .find_one_and_update(statements::fsck_with_owner(), statements::install(lease))
+            .projection(statements::view_of_one())
+            .upsert(true)
+            .return_document(ReturnDocument::After)
+            .session(session.settled().await)
+            .await
+            .map_err(|error| self.faults.write(error))?;
+        // An upsert always answers with a document; one that does not is no answer to rely on.
+        let stands = stands.and_then(|row| look::Seen::of(&row).remove(FSCK_ID));
+        let stands = stands.ok_or_else(|| {
+            BackendError::new(
+                Fault::Unknown,
+                "the server did not say which fsck lease stands",
+            )
+        })?;
+        if stands.owner.as_deref() == Some(&lease.key.owner) {
+            return Ok(Install::Mine);
+        }
+        Ok(Install::Held(stands))
+    }
+
+    async fn replace(&self, session: &mut Session, lease: &NewLease, over: &Pulse) -> Answer<bool> {
+        self.collection
+            .update_one(
+                statements::unmoved(FSCK_ID, over),
+                statements::replace(lease),
+            )
+            .session(session.settled().await)
+            .await
+            .map(|replaced| replaced.matched_count == 1)
+            .map_err(|error| self.faults.write(error))
+    }
+
+    async fn look_fsck(
+        &self,
+        session: &mut Session,
+        key: &LeaseKey,
+        detail: Detail,
+    ) -> Answer<FsckLook<Pulse>> {
+        let session = session.settled().await;
+        let name = self.collection.name();
+        let pipeline = statements::look_for_drain(name, key, detail);
+        let mut seen = look::look(&self.collection, Some(&mut *session), pipeline)
+            .await
+            .map_err(|error| self.faults.look(error))?;
+        if detail == Detail::Lean && seen.needs_detail() {
+            let pipeline = statements::look_for_drain(name, key, Detail::Full);
+            seen = look::look(&self.collection, Some(session), pipeline)
+                .await
+                .map_err(|error| self.faults.look(error))?;
+        }
+        Ok(FsckLook {
+            fsck: seen.remove(FSCK_ID),
+            generation: seen.generation,
+            foreign_fences: seen.fences,
+            writers: seen.leases,
+        })
+    }
+
+    async fn sweep_fences(&self, keep: &LeaseKey) -> Answer<()> {
+        let command = doc! {
+            "delete": self.collection.name(),
+            "deletes": [{ "q": statements::fences_but(keep), "limit": 0 }],
+            "writeConcern": { "w": "majority", "j": true },
+            "maxTimeMS": SWEEP_MILLIS,
+        };
+        let reply = self.database.run_command(command).await;
+        let reply = reply.map_err(|error| self.faults.write(error))?;
+        // The driver looks into the replies of its own writes, not into those of a command.
+        if reply.contains_key("writeErrors") || reply.contains_key("writeConcernError") {
+            return Err(BackendError::new(
+                Fault::Unknown,
+                "not all fence documents were deleted yet; a fenced transaction may hold them",
+            ));
+        }
+        Ok(())
+    }
+
+    async fn grant(
+        &self,
+        session: &mut Session,
+        key: &LeaseKey,
+        generation: i64,
+        bump: bool,
+    ) -> Answer<Grant> {
+        self.grant_to(session, key, generation, bump).await
+    }
+
+    async fn release(&self, session: &mut Session, key: &LeaseKey) -> Answer<bool> {
+        let released = self
+            .collection
+            .find_one_and_delete(statements::held(key))
+            .projection(doc! { "lockhouse.fenced": 1 })
+            .session(session.settled().await)
+            .await
+            .map_err(|error| self.faults.write(error))?;
+        // A lease that has fences says so, which spares all others the second statement.
+        if released
+            .as_ref()
+            .is_none_or(|lease| documents::fenced(lease))
+        {
+            self.drop_fences(&key.id, &key.owner).await;
+        }
+        Ok(released.is_some())
+    }
+
+    async fn refresh(&self, keys: &[LeaseKey]) -> Answer<u64> {
+        self.collection
+            .update_many(statements::held_any(keys), statements::refresh())
+            .await
+            .map(|refreshed| refreshed.matched_count)
+            .map_err(|error| self.faults.write(error))
+    }
+
+    async fn refresh_look(&self) -> Answer<RefreshLook> {
+        let filter = statements::one_of(&[FSCK_ID, LAYOUT_ID]);
+        let found = look::find(&self.collection, filter, doc! {}).await;
+        let mut look = RefreshLook {
+            fsck: None,
+            generation: None,
+        };
+        for document in found.map_err(|error| self.faults.look(error))? {
+            match document.get_str("_id") {
+                Ok(LAYOUT_ID) => look.generation = documents::generation(&document),
+                _ => look.fsck = Some(documents::owner_and_phase(&document)),
+            }
+        }
+        Ok(look)
+    }
+
+    async fn standing(&self, keys: &[LeaseKey]) -> Answer<Vec<LeaseKey>> {
+        let projection = doc! { "owner": 1 };
+        let found = look::find(&self.collection, statements::held_any(keys), projection).await;
+        let found = found.map_err(|error| self.faults.look(error))?;
+        Ok(found
+            .iter()
+            .filter_map(|lease| {
+                Some(LeaseKey {
+                    id: lease.get_str("_id").ok()?.to_owned(),
+                    owner: lease.get_str("owner").ok()?.to_owned(),
+                })
+            })
+            .collect())
+    }
+
+    async fn peek(&self) -> Answer<Option<Record<Pulse>>> {
+        let pipeline = statements::look_at(&[FSCK_ID]);
+        let seen = look::look(&self.collection, None, pipeline).await;
+        let mut seen = seen.map_err(|error| self.faults.look(error))?;
+        Ok(seen.remove(FSCK_ID))
+    }
+
+    async fn look(&self) -> Answer<StoreLook<Pulse>> {
+        let pipeline = statements::look_at_leases(self.collection.name(), Detail::Full);
+        let seen = look::look(&self.collection, None, pipeline).await;
+        let seen = seen.map_err(|error| self.faults.look(error))?;
+        let now = match seen.now {
+            Some(now) => now,
+            None => self.server_time().await?,
+        };
+        Ok(StoreLook {
+            now: documents::timestamp(now).ok_or_else(|| {
+                BackendError::new(Fault::Internal, "the server's time is beyond all calendars")
+            })?,
+            generation: seen.generation,
+            leases: seen.leases,
+        })
+    }
+
+    async fn remove(&self, id: &str, pulse: &Pulse) -> Answer<bool> {
+        let removed = self
+            .collection
+            .delete_one(statements::unmoved(id, pulse))
+            .await
+            .map_err(|error| self.faults.write(error))?;
+        if removed.deleted_count == 0 {
+            return Ok(false);
+        }
+        if let Pulse::Beat { owner, .. } = pulse {
+            self.drop_fences(id, owner).await;
+        }
+        Ok(true)
+    }
+
+    async fn history(&self) -> Answer<Vec<HistoryEntry>> {
+        self.read_history().await
+    }
+
+    async fn record(&self, line: &HistoryLine) -> Answer<()> {
+        self.add_history(line).await
+    }
+}

@@ -1,0 +1,373 @@
+//! Every filter and pipeline that is sent. The only file that mentions `$$NOW`, the server's clock.
+//!
+//! What comes from outside (labels, reasons, other programs' documents) goes into a pipeline as `$literal`:
+//! a text such as `$owner` would otherwise be read as the path of a field.
+
+use std::ops::Range;
+
+use bson::spec::ElementType;
+use bson::{Bson, Document, RawDocument, doc};
+
+use crate::backend::{Detail, FSCK_ID, HistoryLine, LeaseKey, NewLease};
+use crate::lease::status::Phase;
+
+use super::documents::{self, LAYOUT_ID, WRITER};
+use super::pulse::Pulse;
+
+/// The server's clock as it is when the statement begins.
+const NOW: &str = "$$NOW";
+
+fn literal(value: impl Into<Bson>) -> Document {
+    doc! { "$literal": value.into() }
+}
+
+// ---- ranges of ids ----
+
+/// Every lease, the fsck lease included.
+pub(super) fn leases() -> Document {
+    ids("lease/".."lease0")
+}
+
+/// Every line of the audit trail.
+pub(super) fn history() -> Document {
+    ids("history/".."history0")
+}
+
+/// The lines of the audit trail up to and with this one.
+pub(super) fn history_up_to(id: &str) -> Document {
+    doc! { "_id": { "$gte": "history/", "$lte": id } }
+}
+
+fn ids(range: Range<&str>) -> Document {
+    doc! { "_id": { "$gte": range.start, "$lt": range.end } }
+}
+
+/// The fence documents of one lease. Those of an fsck lease carry its owner, because every fsck lease has
+/// the same `_id`.
+pub(super) fn fences_of(id: &str, owner: &str) -> Document {
+    let own = own_fences(id, owner);
+    ids(&own.start..&own.end)
+}
+
+/// The fence documents of all leases but one.
+pub(super) fn fences_but(key: &LeaseKey) -> Document {
+    let own = own_fences(&key.id, &key.owner);
+    doc! { "$or": [ids("fence/"..&own.start), ids(&own.end.."fence0")] }
+}
+
+fn own_fences(id: &str, owner: &str) -> Range<String> {
+    let name = match id {
+        FSCK_ID => owner,
+        writer => writer.strip_prefix("lease/").unwrap_or(writer),
+    };
+    format!("fence/{name}/")..format!("fence/{name}0")
+}
+
+// ---- one lease ----
+
+/// A lease by `_id` and owner.
+pub(super) fn held(key: &LeaseKey) -> Document {
+    doc! { "_id": &key.id, "owner": &key.owner }
+}
+
+/// Leases by `_id` and owner. An owner belongs to one acquisition, so a pair cannot be matched crosswise.
+pub(super) fn held_any(keys: &[LeaseKey]) -> Document {
+    let (ids, owners): (Vec<&str>, Vec<&str>) = keys
+        .iter()
+        .map(|key| (key.id.as_str(), key.owner.as_str()))
+        .unzip();
+    doc! { "_id": { "$in": ids }, "owner": { "$in": owners } }
+}
+
+/// A writer's document, by `_id`: made by the upsert of [`register`].
+pub(super) fn id(id: &str) -> Document {
+    doc! { "_id": id }
+}
+
+/// The fsck document, unless it has no owner: then an upsert fails because the `_id` is taken.
+pub(super) fn fsck_with_owner() -> Document {
+    doc! { "_id": FSCK_ID, "owner": { "$exists": true } }
+}
+
+/// The lease on condition that exactly this pulse is stored.
+pub(super) fn unmoved(id: &str, pulse: &Pulse) -> Document {
+    let same = match pulse {
+        Pulse::Beat {
+            owner,
+            heartbeat,
+            beats,
+        } => {
+            let mut same = exactly("$owner", Some(owner.as_str().into()));
+            same.extend(exactly("$heartbeat", Some((*heartbeat).into())));
+            same.extend(exactly("$lockhouse.beats", beats.value()));
+            same
+        }
+        Pulse::Whole(document) => whole(document),
+    };
+    doc! { "_id": id, "$expr": { "$and": same } }
+}
+
+/// Equal value and equal type: `$eq` alone takes 1 for 1.0.
+fn exactly(path: &str, value: Option<Bson>) -> Vec<Document> {
+    let type_is = |name: &str| doc! { "$eq": [{ "$type": path }, name] };
+    match value {
+        None => vec![type_is("missing")],
+        Some(value) => vec![
+            type_is(type_name(value.element_type())),
+            doc! { "$eq": [path, literal(value)] },
+        ],
+    }
+}
+
+/// The same fields in the same order with the same values and types.
+fn whole(document: &RawDocument) -> Vec<Document> {
+    let types: Vec<&str> = document
+        .iter_elements()
+        .map_while(Result::ok)
+        .map(|element| type_name(element.element_type()))
+        .collect();
+    // A document that cannot be decoded cannot be named, and matches nothing.
+    let value = Document::try_from(document).map_or(Bson::Null, Bson::Document);
+    vec![
+        doc! { "$eq": ["$$ROOT", literal(value)] },
+        doc! { "$eq": [
+            { "$map": { "input": { "$objectToArray": "$$ROOT" }, "in": { "$type": "$$this.v" } } },
+            literal(types.into_iter().map(Bson::from).collect::<Vec<_>>()),
+        ] },
+    ]
+}
+
+/// The name that the operator `$type` gives.
+fn type_name(element_type: ElementType) -> &'static str {
+    match element_type {
+        ElementType::Double => "double",
+        ElementType::String => "string",
+        ElementType::EmbeddedDocument => "object",
+        ElementType::Array => "array",
+        ElementType::Binary => "binData",
+        ElementType::Undefined => "undefined",
+        ElementType::ObjectId => "objectId",
+        ElementType::Boolean => "bool",
+        ElementType::DateTime => "date",
+        ElementType::Null => "null",
+        ElementType::RegularExpression => "regex",
+        ElementType::DbPointer => "dbPointer",
+        ElementType::JavaScriptCode => "javascript",
+        ElementType::Symbol => "symbol",
+        ElementType::JavaScriptCodeWithScope => "javascriptWithScope",
+        ElementType::Int32 => "int",
+        ElementType::Timestamp => "timestamp",
+        ElementType::Int64 => "long",
+        ElementType::Decimal128 => "decimal",
+        ElementType::MaxKey => "maxKey",
+        ElementType::MinKey => "minKey",
+    }
+}
+
+// ---- what is written ----
+
+/// Makes a writer's document, idempotently.
+pub(super) fn register(lease: &NewLease) -> Vec<Document> {
+    vec![doc! { "$set": {
+        "kind": literal(WRITER),
+        "owner": literal(lease.key.owner.as_str()),
+        "heartbeat": NOW,
+        "lockhouse": lockhouse(lease),
+    } }]
+}
+
+/// Makes the fsck document, or keeps the one that stands.
+pub(super) fn install(lease: &NewLease) -> Vec<Document> {
+    let owned = doc! { "$ne": [{ "$type": "$owner" }, "missing"] };
+    vec![doc! { "$replaceWith": { "$cond": [owned, "$$ROOT", fsck(lease)] } }]
+}
+
+/// Puts a whole new fsck document in place of the one that stands.
+pub(super) fn replace(lease: &NewLease) -> Vec<Document> {
+    vec![doc! { "$replaceWith": fsck(lease) }]
+}
+
+fn fsck(lease: &NewLease) -> Document {
+    doc! {
+        "_id": literal(FSCK_ID),
+        "owner": literal(lease.key.owner.as_str()),
+        "heartbeat": NOW,
+        "lockhouse": lockhouse(lease),
+    }
+}
+
+fn lockhouse(lease: &NewLease) -> Document {
+    doc! { "$mergeObjects": [literal(documents::lockhouse(lease)), { "acquired": NOW }] }
+}
+
+/// The sign of life: the server's time, and one beat more.
+fn beat() -> Document {
+    let beats = "$lockhouse.beats";
+    doc! {
+        "heartbeat": NOW,
+        "lockhouse.beats": { "$add": [
+            { "$cond": [{ "$isNumber": beats }, beats, literal(0_i64)] },
+            literal(1_i64),
+        ] },
+    }
+}
+
+/// Refreshes leases.
+pub(super) fn refresh() -> Vec<Document> {
+    vec![doc! { "$set": beat() }]
+}
+
+/// Turns the phase to exclusive, and notes once to which generation this lease raises the layout: the note
+/// is how a repeated grant knows that it is repeated.
+pub(super) fn exclusive(raise_to: Option<i64>) -> Vec<Document> {
+    let mut set = beat();
+    set.insert("lockhouse.phase", literal(Phase::Exclusive.as_str()));
+    if let Some(generation) = raise_to {
+        set.insert(
+            "lockhouse.raised_to",
+            doc! { "$ifNull": ["$lockhouse.raised_to", literal(generation)] },
+        );
+    }
+    vec![doc! { "$set": set }]
+}
+
+/// Takes the note back.
+pub(super) fn not_raised() -> Document {
+    doc! { "$unset": { "lockhouse.raised_to": "" } }
+}
+
+/// The layout at exactly this generation, an integer of any type.
+pub(super) fn layout_at(generation: i64) -> Document {
+    doc! { "_id": LAYOUT_ID, "$expr": { "$and": [
+        { "$in": [{ "$type": "$generation" }, ["int", "long"]] },
+        { "$eq": ["$generation", literal(generation)] },
+    ] } }
+}
+
+/// Raises the generation by one and keeps its type as long as it fits.
+pub(super) fn raise() -> Vec<Document> {
+    vec![doc! { "$set": { "generation": { "$add": ["$generation", literal(1)] } } }]
+}
+
+/// Makes the layout where there is none.
+pub(super) fn first_layout() -> Document {
+    doc! { "$setOnInsert": { "generation": 0 } }
+}
+
+/// Writes a line of the audit trail.
+pub(super) fn record(line: &HistoryLine) -> Vec<Document> {
+    let fields = documents::history(line);
+    vec![doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", literal(fields), { "at": NOW }] } }]
+}
+
+// ---- looks ----
+
+/// Adds the server's clock to each document and leaves out what `detail` does not need.
+///
+/// A full look wraps the document as it is (`d`), so that nothing in it can be taken for something that
+/// the statement added. A lean look is a plain inclusion, the form that the server is fastest at.
+pub(super) fn view(detail: Detail) -> Document {
+    match detail {
+        Detail::Full => doc! { "$replaceWith": view_of_one() },
+        Detail::Lean => doc! { "$project": {
+            "owner": 1, "heartbeat": 1, "kind": 1, "generation": 1,
+            "lockhouse.for": 1, "lockhouse.version": 1, "lockhouse.beats": 1, "lockhouse.phase": 1,
+            "lockhouse.refresh_interval_ms": 1, "lockhouse.stale_after_ms": 1,
+            "now": NOW,
+        } },
+    }
+}
+
+/// The full view as the projection of a statement that answers with one document.
+pub(super) fn view_of_one() -> Document {
+    doc! { "d": "$$ROOT", "now": NOW }
+}
+
+/// Some documents by `_id`.
+pub(super) fn one_of(ids: &[&str]) -> Document {
+    doc! { "_id": { "$in": ids } }
+}
+
+/// A look at some documents by `_id`.
+pub(super) fn look_at(ids: &[&str]) -> Vec<Document> {
+    vec![doc! { "$match": one_of(ids) }, view(Detail::Full)]
+}
+
+/// The layout and all leases.
+pub(super) fn look_at_leases(collection: &str, detail: Detail) -> Vec<Document> {
+    vec![
+        doc! { "$match": leases() },
+        view(detail),
+        doc! { "$unionWith": { "coll": collection, "pipeline": [
+            { "$match": id(LAYOUT_ID) },
+            view(detail),
+        ] } },
+    ]
+}
+
+/// The layout, all leases, and one fence document of another lease if there is any.
+pub(super) fn look_for_drain(collection: &str, key: &LeaseKey, detail: Detail) -> Vec<Document> {
+    let mut pipeline = look_at_leases(collection, detail);
+    pipeline.push(doc! { "$unionWith": { "coll": collection, "pipeline": [
+        { "$match": fences_but(key) },
+        { "$limit": 1 },
+        { "$project": { "_id": 1 } },
+    ] } });
+    pipeline
+}
+
+/// Everything that a look uses, at the price of one document.
+pub(super) fn try_look(collection: &str) -> Vec<Document> {
+    vec![
+        doc! { "$match": id(LAYOUT_ID) },
+        view(Detail::Full),
+        doc! { "$unionWith": { "coll": collection, "pipeline": [
+            { "$match": id(FSCK_ID) },
+            view(Detail::Lean),
+        ] } },
+    ]
+}
+
+/// A filter that matches nothing: the server reads the update all the same and refuses what it does not
+/// know.
+pub(super) fn nothing() -> Document {
+    doc! { "_id": { "$in": [] } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fences_of_a_lease_are_its_own_and_no_neighbours() {
+        let within = |filter: &Document, id: &str| {
+            let range = filter.get_document("_id").unwrap();
+            range.get_str("$gte").unwrap() <= id && id < range.get_str("$lt").unwrap()
+        };
+        let own = fences_of("lease/ab", "o");
+        assert!(
+            within(&own, "fence/ab/1")
+                && !within(&own, "fence/abc/1")
+                && !within(&own, "fence/aa/9")
+        );
+        let fsck = fences_of(FSCK_ID, "o");
+        assert!(within(&fsck, "fence/o/1") && !within(&fsck, "fence/fsck/1"));
+        let key = LeaseKey {
+            id: "lease/ab".into(),
+            owner: "o".into(),
+        };
+        let others = fences_but(&key);
+        let others = others.get_array("$or").unwrap();
+        let foreign = |id: &str| {
+            others
+                .iter()
+                .any(|range| within(range.as_document().unwrap(), id))
+        };
+        assert!(
+            foreign("fence/abc/1")
+                && foreign("fence/aa/1")
+                && !foreign("fence/ab/1")
+                && !foreign("layout")
+        );
+    }
+}
