@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::holder::Holder;
 use crate::lease::command::{ClearRequest, Command, FsckRequest, Reply, WriterRequest};
 use crate::lease::status::{HistoryEntry, Status};
-use crate::lease::supervisor::Supervisor;
+use crate::lease::supervisor::{CONNECT_LIMIT, Supervisor};
 use crate::lease::{Cleared, DrainProgress, Event, FsckLease, WriterLease, events};
 use crate::store_url::{StoreName, StoreUrl};
 use crate::timing::{LeaseTiming, PEER_STALE_AFTER};
@@ -573,6 +573,23 @@ fn run_thread(builder: CoordinatorBuilder, connected: oneshot::Sender<Result<Han
                 let backend = Memory::new(store.clone());
                 supervise(backend, &builder, connected).await;
             }
+            #[cfg(feature = "mongo")]
+            Target::Url(StoreUrl::Mongo(url)) => {
+                let backend =
+                    crate::backend::mongo::Mongo::connect(url, builder.collection.as_deref());
+                match crate::clock::within(&*builder.clock, CONNECT_LIMIT, backend).await {
+                    Some(Ok(backend)) => supervise(backend, &builder, connected).await,
+                    Some(Err(error)) => drop(connected.send(Err(error))),
+                    None => {
+                        let name = StoreName::new(url.to_string());
+                        let waited = crate::describe::duration(CONNECT_LIMIT);
+                        let error =
+                            Error::unavailable_at(&name, format!("no answer within {waited}"));
+                        drop(connected.send(Err(error)));
+                    }
+                }
+            }
+            #[cfg(not(feature = "mongo"))]
             Target::Url(url @ StoreUrl::Mongo(_)) => {
                 let error = Error::invalid(format!(
                     "store {url}: this build has no MongoDB backend; build with the feature mongo"

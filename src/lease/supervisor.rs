@@ -28,7 +28,7 @@ use crate::lease::status::LeaseKind;
 use crate::timing::LeaseTiming;
 
 /// How long connecting may take.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// A lease that this supervisor keeps alive, with the session that carries its writes.
 pub(crate) struct Kept<S> {
