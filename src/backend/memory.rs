@@ -252,6 +252,19 @@ impl Memory {
         receiver.await.unwrap_or_else(|_| Err(BackendError::new(Fault::Unknown, "the reply was lost")))
     }
 
+    /// A statement of its own, as on a server: whoever dies before it leaves fences without a lease.
+    async fn delete_fences(&self, gone: bool, id: String) -> Answer<()> {
+        let has_some = gone && self.store.lock().fences.values().any(|lease| lease.id == id);
+        if !has_some {
+            return Ok(());
+        }
+        self.call("delete_fences", move |state, _| {
+            state.delete_fences(&id);
+            Ok(())
+        })
+        .await
+    }
+
     /// A write of a session.
     async fn write<T: 'static>(
         &self,
@@ -410,8 +423,13 @@ impl Backend for Memory {
     }
 
     async fn release(&self, session: &mut MemorySession, key: &LeaseKey) -> Answer<bool> {
-        let key = key.clone();
-        self.write(session, "release", move |state, _| Ok(state.owned(&key).is_some() && state.delete(&key.id))).await
+        let (owned, id) = (key.clone(), key.id.clone());
+        let release = self.write(session, "release", move |state, _| {
+            Ok(state.owned(&owned).is_some() && state.leases.remove(&owned.id).is_some())
+        });
+        let released = release.await?;
+        self.delete_fences(released, id).await?;
+        Ok(released)
     }
 
     async fn refresh(&self, keys: &[LeaseKey]) -> Answer<u64> {
@@ -458,12 +476,14 @@ impl Backend for Memory {
     }
 
     async fn remove(&self, id: &str, pulse: &MemoryPulse) -> Answer<bool> {
-        let (id, pulse) = (id.to_owned(), pulse.clone());
-        self.call("remove", move |state, _| {
-            let unmoved = state.leases.get(&id).is_some_and(|doc| doc.pulse() == pulse);
-            Ok(unmoved && state.delete(&id))
-        })
-        .await
+        let (at, pulse) = (id.to_owned(), pulse.clone());
+        let remove = self.call("remove", move |state, _| {
+            let unmoved = state.leases.get(&at).is_some_and(|doc| doc.pulse() == pulse);
+            Ok(unmoved && state.leases.remove(&at).is_some())
+        });
+        let removed = remove.await?;
+        self.delete_fences(removed, id.to_owned()).await?;
+        Ok(removed)
     }
 
     async fn history(&self) -> Answer<Vec<HistoryEntry>> {
