@@ -174,12 +174,8 @@ impl State {
         self.leases.iter().map(|(id, doc)| doc.record(id, now)).collect()
     }
 
-    fn delete(&mut self, id: &str) -> bool {
-        let Some(doc) = self.leases.remove(id) else {
-            return false;
-        };
-        self.fences.retain(|_, lease| lease.id != id || Some(&lease.owner) != doc.owner.as_ref());
-        true
+    fn delete_fences(&mut self, id: &str) {
+        self.fences.retain(|_, lease| lease.id != id);
     }
 }
 
@@ -350,7 +346,9 @@ impl Backend for Memory {
         let lease = lease.clone();
         self.write(session, "install", move |state, now| match state.leases.get(FSCK_ID) {
             Some(doc) if doc.owner.is_none() => Err(BackendError::new(Fault::Exists, "a malformed fsck lease stands")),
-            Some(doc) if doc.owner.as_ref() != Some(&lease.key.owner) => Ok(Install::Held(doc.record(FSCK_ID, now))),
+            Some(doc) if doc.owner.as_ref() != Some(&lease.key.owner) => {
+                Ok(Install::Held(Box::new(doc.record(FSCK_ID, now))))
+            }
             Some(_) => Ok(Install::Mine),
             None => {
                 state.leases.insert(FSCK_ID.to_owned(), Doc::new(&lease, Some(Phase::Draining), now));
