@@ -148,7 +148,7 @@ mod tests {
         let options = forced(
             "mongodb://h/db?w=1&journal=false&wtimeoutMS=5&readPreference=secondary&maxStalenessSeconds=120\
              &readPreferenceTags=dc:ny&readConcernLevel=local&retryWrites=false&retryReads=false\
-             &serverSelectionTimeoutMS=600000&connectTimeoutMS=600000&maxPoolSize=0",
+             &serverSelectionTimeoutMS=600000&connectTimeoutMS=600000",
         )
         .await;
         assert_eq!(options.write_concern, Some(durable()));
