@@ -82,6 +82,7 @@ impl Mongo {
             .await
             .map_err(|error| faults.url(error))?;
         force(&mut options);
+        let direct = options.direct_connection == Some(true);
         let client = Client::with_options(options).map_err(|error| faults.url(error))?;
         let database = client.database(url.database());
         let hello = database
@@ -89,10 +90,15 @@ impl Mongo {
             .await
             .map_err(|error| faults.look(error))?;
         if !hello.get_bool("isWritablePrimary").unwrap_or(false) {
-            return Err(BackendError::new(
-                Fault::Invalid,
-                "this is a direct connection to a member that is not the primary; name all members and the replicaSet in the store URL, and leave directConnection out",
-            ));
+            return Err(match direct {
+                true => BackendError::new(
+                    Fault::Invalid,
+                    "this is a direct connection to a member that is not the primary; name all members and the replicaSet in the store URL, and leave directConnection out",
+                ),
+                false => {
+                    BackendError::new(Fault::Busy, "the primary has just stepped down; try again")
+                }
+            });
         }
         let sharded = hello.get_str("msg").ok() == Some("isdbgrid");
         let topology = if sharded || hello.get_str("setName").is_ok() {

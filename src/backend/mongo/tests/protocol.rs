@@ -374,3 +374,32 @@ async fn what_the_engine_must_know_differs_by_deployment_and_collection() {
         !standalone.sessions_refuse_late && !standalone.fails_over && !standalone.shared_with_peer
     );
 }
+
+#[tokio::test]
+async fn of_many_that_install_at_once_one_wins_and_the_others_know_it() {
+    for server in BOTH {
+        let store = Store::ready(server).await;
+        for _ in 0..5 {
+            let contenders = (0..16).map(|_| async {
+                let mut session = store.session().await.unwrap();
+                let lease = fsck();
+                let install = store.install(&mut session, &lease).await;
+                (lease.key, install)
+            });
+            let mut winner = None;
+            for (key, install) in futures::future::join_all(contenders).await {
+                match install {
+                    Ok(Install::Mine) => assert!(winner.replace(key).is_none(), "two winners"),
+                    Ok(Install::Held(held)) => assert!(!held.malformed),
+                    Err(error) => assert_eq!(error.fault, Fault::Exists, "{error:?}"),
+                }
+            }
+            let winner = winner.expect("somebody wins");
+            let stands = store.peek().await.unwrap().unwrap();
+            assert_eq!(stands.owner.as_ref(), Some(&winner.owner));
+            let mut session = store.session().await.unwrap();
+            assert!(store.release(&mut session, &winner).await.unwrap());
+        }
+        store.close().await;
+    }
+}

@@ -193,6 +193,7 @@ async fn read_is_enough_to_look_and_read_write_for_everything() {
     let admin = Mongo::connect(&url(&uri, &name, ""), None).await.unwrap();
     let hosts = uri.split_once("://").unwrap().1;
     let hosts = hosts.split_once('@').map_or(hosts, |(_, hosts)| hosts);
+    let hosts = hosts.split(['/', '?']).next().unwrap();
     let mut stores = Vec::new();
     for role in ["read", "readWrite"] {
         let create =
