@@ -425,3 +425,30 @@ async fn a_layout_without_an_integer_is_no_layout() {
         store.close().await;
     }
 }
+
+#[tokio::test]
+async fn a_look_that_needs_several_replies_sees_everything() {
+    for server in BOTH {
+        let store = Store::ready(server).await;
+        let own = fsck();
+        let mut session = store.session().await.unwrap();
+        store.install(&mut session, &own).await.unwrap();
+        // More than the server puts into one reply.
+        for _ in 0..20 {
+            let mut lease = writer();
+            lease.reason = Some("x".repeat(1 << 20));
+            store.register(&mut session, &lease).await.unwrap();
+        }
+        let look = store
+            .look_fsck(&mut session, &own.key, Detail::Full)
+            .await
+            .unwrap();
+        assert_eq!((look.writers.len(), look.generation), (20, Some(0)));
+        assert_eq!(store.look().await.unwrap().leases.len(), 21);
+        let mut lease = writer();
+        lease.reason = Some("x".repeat(17 << 20));
+        let error = store.register(&mut session, &lease).await.unwrap_err();
+        assert_eq!(error.fault, Fault::Invalid, "{error:?}");
+        store.close().await;
+    }
+}
