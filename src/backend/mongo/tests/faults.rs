@@ -1,22 +1,40 @@
 use super::*;
+use std::fs::File;
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::task::Poll;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
 
-/// The server has one fail point of this name.
-static FAIL_POINT: Mutex<()> = Mutex::const_new(());
+/// Waits for the turn to switch the server's `failCommand` on: there is one for all its clients, and tests
+/// run in several processes. The same file as that of `tests/support/failpoint.rs`.
+async fn turn(uri: &str) -> File {
+    let mut hash = DefaultHasher::new();
+    first_host(uri).hash(&mut hash);
+    let exe = std::env::current_exe().unwrap();
+    let target = exe.ancestors().nth(3).unwrap().join("tmp");
+    std::fs::create_dir_all(&target).unwrap();
+    let file = File::create(target.join(format!("failcommand-{:016x}.lock", hash.finish()))).unwrap();
+    for _ in 0..12_000 {
+        if file.try_lock().is_ok() {
+            return file;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("other tests had their fault switched on for two minutes");
+}
+
+fn first_host(uri: &str) -> &str {
+    let hosts = uri.split_once("://").unwrap().1;
+    let hosts = hosts.split(['/', '?']).next().unwrap();
+    let hosts = hosts.split_once('@').map_or(hosts, |(_, hosts)| hosts);
+    hosts.split(',').next().unwrap()
+}
 
 /// Runs `test` while the server fails this store's commands as `data` says, at most `times` times.
-async fn failing<T>(
-    store: &Store,
-    times: i32,
-    mut data: Document,
-    test: impl Future<Output = T>,
-) -> T {
-    let _only = FAIL_POINT.lock().await;
+async fn failing<T>(store: &Store, times: i32, mut data: Document, test: impl Future<Output = T>) -> T {
+    let _turn = turn(&store.server.uri()).await;
     let admin = store.database.client().database("admin");
     data.insert("appName", &store.app);
     let on = doc! { "configureFailPoint": "failCommand", "mode": { "times": times }, "data": data };
@@ -74,10 +92,7 @@ async fn a_write_concern_error_means_applied_and_not_confirmed() {
             assert_eq!(error.fault, Fault::Unknown, "{error:?}");
             // The server did not wait for the majority, so the document becomes visible a moment later.
             appears(&store, FSCK_ID).await;
-            let error = store
-                .refresh(std::slice::from_ref(&lease.key))
-                .await
-                .unwrap_err();
+            let error = store.refresh(std::slice::from_ref(&lease.key)).await.unwrap_err();
             assert_eq!(error.fault, Fault::Unknown, "{error:?}");
         })
         .await;
@@ -131,11 +146,7 @@ async fn a_missing_privilege_is_denied_by_name() {
     failing(&store, 2, data, async {
         let error = store.register(&mut session, &writer()).await.unwrap_err();
         assert_eq!(error.fault, Fault::Denied);
-        assert!(
-            error
-                .message
-                .contains(&format!("role readWrite on the database {}", store.app))
-        );
+        assert!(error.message.contains(&format!("role readWrite on the database {}", store.app)));
         let error = store.ready(Access::Look).await.unwrap_err();
         assert!(error.fault == Fault::Denied && error.message.contains("role read on"));
     })
@@ -150,46 +161,23 @@ async fn a_transaction_that_fails_is_busy_and_one_whose_commit_is_lost_unknown()
     let lease = fsck();
     store.install(&mut session, &lease).await.unwrap();
     for commands in [["findAndModify"], ["update"], ["commitTransaction"]] {
-        let data = doc! { "failCommands": commands.to_vec(), "errorCode": 112, "errorLabels": ["TransientTransactionError"] };
-        let grant = failing(
-            &store,
-            1,
-            data,
-            store.grant(&mut session, &lease.key, 0, true),
-        )
-        .await;
+        let data =
+            doc! { "failCommands": commands.to_vec(), "errorCode": 112, "errorLabels": ["TransientTransactionError"] };
+        let grant = failing(&store, 1, data, store.grant(&mut session, &lease.key, 0, true)).await;
         assert_eq!(grant.unwrap_err().fault, Fault::Busy, "{commands:?}");
         let peek = store.peek().await.unwrap().unwrap();
-        assert_eq!(
-            peek.ours.unwrap().phase,
-            Some(crate::lease::status::Phase::Draining)
-        );
+        assert_eq!(peek.ours.unwrap().phase, Some(crate::lease::status::Phase::Draining));
     }
     let cut = doc! { "failCommands": ["findAndModify"], "closeConnection": true };
-    let grant = failing(
-        &store,
-        1,
-        cut,
-        store.grant(&mut session, &lease.key, 0, true),
-    )
-    .await;
+    let grant = failing(&store, 1, cut, store.grant(&mut session, &lease.key, 0, true)).await;
     assert_eq!(grant.unwrap_err().fault, Fault::Busy);
 
     let concern = doc! { "code": 64, "errmsg": "told to" };
     let data = doc! { "failCommands": ["commitTransaction"], "writeConcernError": concern };
-    let grant = failing(
-        &store,
-        4,
-        data,
-        store.grant(&mut session, &lease.key, 0, true),
-    )
-    .await;
+    let grant = failing(&store, 4, data, store.grant(&mut session, &lease.key, 0, true)).await;
     assert_eq!(grant.unwrap_err().fault, Fault::Unknown);
     // It was applied; asked again it answers the same and raises nothing.
-    let grant = store
-        .grant(&mut session, &lease.key, 0, true)
-        .await
-        .unwrap();
+    let grant = store.grant(&mut session, &lease.key, 0, true).await.unwrap();
     assert_eq!(grant, Grant::Granted(1));
     assert_eq!(store.refresh_look().await.unwrap().generation, Some(1));
     store.close().await;
@@ -225,10 +213,7 @@ async fn a_grant_that_was_dropped_midway_does_not_swallow_the_release() {
         let block = doc! { "failCommands": [command], "blockConnection": true, "blockTimeMS": 400 };
         failing(&store, 1, block, async {
             drop_midway(store.grant(&mut session, &lease.key, generation, true)).await;
-            assert!(
-                store.release(&mut session, &lease.key).await.unwrap(),
-                "{command}"
-            );
+            assert!(store.release(&mut session, &lease.key).await.unwrap(), "{command}");
         })
         .await;
         assert!(store.get(FSCK_ID).await.is_none(), "{command}");
@@ -241,12 +226,7 @@ async fn a_grant_that_was_dropped_midway_does_not_swallow_the_release() {
 
 /// Sends one command on a connection of its own, as a network would that delivers an old packet late.
 async fn deliver(uri: &str, command: &Document) -> Document {
-    let hosts = uri.split_once("://").unwrap().1;
-    let hosts = hosts.split(['/', '?']).next().unwrap();
-    let hosts = hosts.split_once('@').map_or(hosts, |(_, hosts)| hosts);
-    let mut stream = TcpStream::connect(hosts.split(',').next().unwrap())
-        .await
-        .unwrap();
+    let mut stream = TcpStream::connect(first_host(uri)).await.unwrap();
     let mut body = Vec::new();
     command.to_writer(&mut body).unwrap();
     const OP_MSG: i32 = 2013;
@@ -290,11 +270,7 @@ async fn an_earlier_statement_that_arrives_after_a_later_one_is_refused() {
         let stands = store.get(&lease.key.id).await.is_some();
         match server {
             Server::ReplicaSet => {
-                assert_eq!(
-                    reply.get_i32("code").ok(),
-                    Some(TRANSACTION_TOO_OLD),
-                    "{reply}"
-                );
+                assert_eq!(reply.get_i32("code").ok(), Some(TRANSACTION_TOO_OLD), "{reply}");
                 assert!(!stands);
                 // The same packet in a session that saw nothing later is taken: the number made the difference.
                 let fresh = store.session().await.unwrap().settled().await.id().clone();

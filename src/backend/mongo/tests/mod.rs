@@ -38,9 +38,8 @@ impl Server {
             Server::ReplicaSet => "LOCKHOUSE_TEST_MONGODB_URI",
             Server::Standalone => "LOCKHOUSE_TEST_STANDALONE_URI",
         };
-        std::env::var(variable).unwrap_or_else(|_| {
-            panic!("{variable} is not set; run the tests with scripts/test, which starts servers")
-        })
+        std::env::var(variable)
+            .unwrap_or_else(|_| panic!("{variable} is not set; run the tests with scripts/test, which starts servers"))
     }
 }
 
@@ -56,11 +55,7 @@ fn url(uri: &str, database: &str, option: &str) -> MongoUrl {
     let (hosts, options) = uri.split_once('?').unwrap_or((uri, ""));
     let (scheme, hosts) = hosts.split_once("://").unwrap();
     let hosts = hosts.split('/').next().unwrap();
-    let text = [option, options]
-        .into_iter()
-        .filter(|option| !option.is_empty())
-        .collect::<Vec<_>>()
-        .join("&");
+    let text = [option, options].into_iter().filter(|option| !option.is_empty()).collect::<Vec<_>>().join("&");
     let text = format!("{scheme}://{hosts}/{database}?{text}");
     match text.trim_end_matches('?').parse().unwrap() {
         StoreUrl::Mongo(url) => url,
@@ -72,6 +67,7 @@ fn url(uri: &str, database: &str, option: &str) -> MongoUrl {
 /// a fail point can be meant for it alone.
 struct Store {
     mongo: Mongo,
+    server: Server,
     app: String,
 }
 
@@ -87,7 +83,7 @@ impl Store {
         let app = unique();
         let url = url(&server.uri(), &app, &format!("appName={app}"));
         let mongo = Mongo::connect(&url, collection).await.unwrap();
-        Store { mongo, app }
+        Store { mongo, server, app }
     }
 
     /// A store with its layout, at generation 0.
@@ -110,19 +106,13 @@ impl Store {
     }
 
     async fn set(&self, id: &str, update: Document) {
-        let updated = self
-            .documents()
-            .update_one(doc! { "_id": id }, update)
-            .await;
+        let updated = self.documents().update_one(doc! { "_id": id }, update).await;
         assert_eq!(updated.unwrap().matched_count, 1);
     }
 
     async fn only(&self, id: &str) -> Record<Pulse> {
         let look = self.look().await.unwrap();
-        look.leases
-            .into_iter()
-            .find(|lease| lease.id == id)
-            .unwrap()
+        look.leases.into_iter().find(|lease| lease.id == id).unwrap()
     }
 
     async fn close(self) {
@@ -131,10 +121,7 @@ impl Store {
 }
 
 fn key(id: &str) -> LeaseKey {
-    LeaseKey {
-        id: id.to_owned(),
-        owner: uuid::Uuid::new_v4().to_string(),
-    }
+    LeaseKey { id: id.to_owned(), owner: uuid::Uuid::new_v4().to_string() }
 }
 
 fn writer() -> NewLease {

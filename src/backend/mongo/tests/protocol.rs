@@ -17,17 +17,8 @@ async fn a_writer_registers_looks_and_leaves() {
         let look = store.look_writer(&mut session, &lease.key).await.unwrap();
         assert!(look.registered && look.fsck.is_none());
         assert_eq!(look.generation, Some(0));
-        let other = LeaseKey {
-            owner: "other".to_owned(),
-            ..lease.key.clone()
-        };
-        assert!(
-            !store
-                .look_writer(&mut session, &other)
-                .await
-                .unwrap()
-                .registered
-        );
+        let other = LeaseKey { owner: "other".to_owned(), ..lease.key.clone() };
+        assert!(!store.look_writer(&mut session, &other).await.unwrap().registered);
 
         let record = store.only(&lease.key.id).await;
         assert!(!record.malformed && record.age_ms.unwrap() >= 0);
@@ -63,29 +54,17 @@ async fn an_fsck_installs_looks_is_granted_and_leaves() {
             }
             Install::Mine => panic!("two fsck leases"),
         }
-        let look = store
-            .look_fsck(&mut session, &lease.key, Detail::Full)
-            .await
-            .unwrap();
-        assert_eq!(
-            look.fsck.unwrap().ours.unwrap().phase,
-            Some(Phase::Draining)
-        );
+        let look = store.look_fsck(&mut session, &lease.key, Detail::Full).await.unwrap();
+        assert_eq!(look.fsck.unwrap().ours.unwrap().phase, Some(Phase::Draining));
         assert_eq!(look.generation, Some(0));
         assert!(look.writers.is_empty() && !look.foreign_fences);
 
         let before = store.peek().await.unwrap().unwrap().pulse;
-        let grant = store
-            .grant(&mut session, &lease.key, 0, true)
-            .await
-            .unwrap();
+        let grant = store.grant(&mut session, &lease.key, 0, true).await.unwrap();
         assert_eq!(grant, Grant::Granted(1));
         assert_ne!(store.peek().await.unwrap().unwrap().pulse, before);
         let look = store.refresh_look().await.unwrap();
-        assert_eq!(
-            look.fsck,
-            Some((Some(lease.key.owner.clone()), Some(Phase::Exclusive)))
-        );
+        assert_eq!(look.fsck, Some((Some(lease.key.owner.clone()), Some(Phase::Exclusive))));
         assert_eq!(look.generation, Some(1));
 
         assert!(store.release(&mut session, &lease.key).await.unwrap());
@@ -103,20 +82,14 @@ async fn a_grant_that_is_repeated_raises_once() {
         store.install(&mut session, &lease).await.unwrap();
         // The second with the generation of before, the third with the one that was read back.
         for generation in [0, 0, 1] {
-            let grant = store
-                .grant(&mut session, &lease.key, generation, true)
-                .await
-                .unwrap();
+            let grant = store.grant(&mut session, &lease.key, generation, true).await.unwrap();
             assert_eq!(grant, Grant::Granted(1));
         }
         // From a session that knows nothing, as after a restart of the connection.
         let mut fresh = store.session().await.unwrap();
         let grant = store.grant(&mut fresh, &lease.key, 0, true).await.unwrap();
         assert_eq!(grant, Grant::Granted(1));
-        assert_eq!(
-            store.get(LAYOUT_ID).await,
-            Some(doc! { "_id": "layout", "generation": 1 })
-        );
+        assert_eq!(store.get(LAYOUT_ID).await, Some(doc! { "_id": "layout", "generation": 1 }));
         store.close().await;
     }
 }
@@ -128,15 +101,8 @@ async fn a_half_done_grant_on_a_standalone_is_finished() {
     let mut session = store.session().await.unwrap();
     store.install(&mut session, &lease).await.unwrap();
     let phase = statements::exclusive(Some(1));
-    store
-        .collection
-        .update_one(statements::held(&lease.key), phase)
-        .await
-        .unwrap();
-    let grant = store
-        .grant(&mut session, &lease.key, 0, true)
-        .await
-        .unwrap();
+    store.collection.update_one(statements::held(&lease.key), phase).await.unwrap();
+    let grant = store.grant(&mut session, &lease.key, 0, true).await.unwrap();
     assert_eq!(grant, Grant::Granted(1));
     assert_eq!(store.refresh_look().await.unwrap().generation, Some(1));
     store.close().await;
@@ -148,22 +114,13 @@ async fn a_grant_is_refused_when_the_document_or_the_generation_moved() {
         let store = Store::ready(server).await;
         let lease = fsck();
         let mut session = store.session().await.unwrap();
-        let grant = store
-            .grant(&mut session, &lease.key, 0, true)
-            .await
-            .unwrap();
+        let grant = store.grant(&mut session, &lease.key, 0, true).await.unwrap();
         assert_eq!(grant, Grant::Displaced);
-        let grant = store
-            .grant(&mut session, &lease.key, 0, false)
-            .await
-            .unwrap();
+        let grant = store.grant(&mut session, &lease.key, 0, false).await.unwrap();
         assert_eq!(grant, Grant::Displaced);
 
         store.install(&mut session, &lease).await.unwrap();
-        let grant = store
-            .grant(&mut session, &lease.key, 7, true)
-            .await
-            .unwrap();
+        let grant = store.grant(&mut session, &lease.key, 7, true).await.unwrap();
         assert_eq!(grant, Grant::GenerationMoved);
         if server == Server::ReplicaSet {
             // Both or neither.
@@ -171,13 +128,8 @@ async fn a_grant_is_refused_when_the_document_or_the_generation_moved() {
             assert_eq!(phase, Some(Phase::Draining));
         }
         // A refused grant leaves nothing that a later one would believe.
-        store
-            .set(LAYOUT_ID, doc! { "$set": { "generation": 8_i64 } })
-            .await;
-        let grant = store
-            .grant(&mut session, &lease.key, 8, true)
-            .await
-            .unwrap();
+        store.set(LAYOUT_ID, doc! { "$set": { "generation": 8_i64 } }).await;
+        let grant = store.grant(&mut session, &lease.key, 8, true).await.unwrap();
         assert_eq!(grant, Grant::Granted(9));
         let layout = store.get(LAYOUT_ID).await.unwrap();
         assert_eq!(layout, doc! { "_id": "layout", "generation": 9_i64 });
@@ -195,10 +147,7 @@ async fn a_grant_without_bump_leaves_the_layout_alone() {
         let lease = fsck();
         let mut session = store.session().await.unwrap();
         store.install(&mut session, &lease).await.unwrap();
-        let grant = store
-            .grant(&mut session, &lease.key, 0, false)
-            .await
-            .unwrap();
+        let grant = store.grant(&mut session, &lease.key, 0, false).await.unwrap();
         assert_eq!(grant, Grant::Granted(0));
         let look = store.refresh_look().await.unwrap();
         assert_eq!(look.fsck.unwrap().1, Some(Phase::Exclusive));
@@ -218,41 +167,21 @@ async fn a_refresh_moves_the_pulse_of_what_stands_and_of_nothing_else() {
         }
         let bystander = store.only(&leases[2].key.id).await.pulse;
         let gone = key("lease/gone");
-        let taken = LeaseKey {
-            owner: "other".to_owned(),
-            ..leases[1].key.clone()
-        };
+        let taken = LeaseKey { owner: "other".to_owned(), ..leases[1].key.clone() };
         let before = store.only(&leases[0].key.id).await.pulse;
         let keys = [leases[0].key.clone(), gone.clone(), taken.clone()];
         assert_eq!(store.refresh(&keys).await.unwrap(), 1);
-        assert_eq!(
-            store.standing(&keys).await.unwrap(),
-            vec![leases[0].key.clone()]
-        );
+        assert_eq!(store.standing(&keys).await.unwrap(), vec![leases[0].key.clone()]);
         assert_ne!(store.only(&leases[0].key.id).await.pulse, before);
         assert_eq!(store.only(&leases[2].key.id).await.pulse, bystander);
         let document = store.get(&leases[0].key.id).await.unwrap();
-        assert_eq!(
-            document
-                .get_document("lockhouse")
-                .unwrap()
-                .get_i64("beats")
-                .ok(),
-            Some(1)
-        );
+        assert_eq!(document.get_document("lockhouse").unwrap().get_i64("beats").ok(), Some(1));
         // A value that is no number starts over rather than failing the refresh of all.
         let set = doc! { "$set": { "lockhouse.beats": "many" } };
         store.set(&leases[0].key.id, set).await;
         assert_eq!(store.refresh(&keys).await.unwrap(), 1);
         let document = store.get(&leases[0].key.id).await.unwrap();
-        assert_eq!(
-            document
-                .get_document("lockhouse")
-                .unwrap()
-                .get_i64("beats")
-                .ok(),
-            Some(1)
-        );
+        assert_eq!(document.get_document("lockhouse").unwrap().get_i64("beats").ok(), Some(1));
         assert_eq!(store.refresh(&[]).await.unwrap(), 0);
         store.close().await;
     }
@@ -278,10 +207,7 @@ async fn fences_are_swept_but_for_the_own_and_go_with_their_lease() {
             store.put(doc! { "_id": fence, "kind": "fence" }).await;
         }
         for detail in [Detail::Full, Detail::Lean] {
-            let look = store
-                .look_fsck(&mut session, &own.key, detail)
-                .await
-                .unwrap();
+            let look = store.look_fsck(&mut session, &own.key, detail).await.unwrap();
             assert!(look.foreign_fences && look.writers.len() == 1);
         }
         let pulse = store.only(&lease.key.id).await.pulse;
@@ -291,14 +217,9 @@ async fn fences_are_swept_but_for_the_own_and_go_with_their_lease() {
 
         store.sweep_fences(&own.key).await.unwrap();
         assert!(store.get(&fences[3]).await.is_none() && store.get(&fences[0]).await.is_some());
-        let look = store
-            .look_fsck(&mut session, &own.key, Detail::Lean)
-            .await
-            .unwrap();
+        let look = store.look_fsck(&mut session, &own.key, Detail::Lean).await.unwrap();
         assert!(!look.foreign_fences);
-        store
-            .set(FSCK_ID, doc! { "$set": { "lockhouse.fenced": true } })
-            .await;
+        store.set(FSCK_ID, doc! { "$set": { "lockhouse.fenced": true } }).await;
         assert!(store.release(&mut session, &own.key).await.unwrap());
         assert!(store.get(&fences[0]).await.is_none() && store.get(LAYOUT_ID).await.is_some());
         store.close().await;
@@ -316,9 +237,7 @@ async fn the_history_keeps_its_newest_lines_in_order() {
         });
         store.documents().insert_many(old).await.unwrap();
         store.put(doc! { "_id": "history0" }).await;
-        store
-            .put(doc! { "_id": "history/2001-01-01T00:00:00.9999Z-broken" })
-            .await;
+        store.put(doc! { "_id": "history/2001-01-01T00:00:00.9999Z-broken" }).await;
         let line = HistoryLine {
             what: "forced",
             lease: Some("$owner".to_owned()),
@@ -329,19 +248,12 @@ async fn the_history_keeps_its_newest_lines_in_order() {
             Backend::record(&store.mongo, &line).await.unwrap();
         }
         let lines = store.history().await.unwrap();
-        let kept = store
-            .documents()
-            .count_documents(statements::history())
-            .await
-            .unwrap();
+        let kept = store.documents().count_documents(statements::history()).await.unwrap();
         assert_eq!(kept as usize, HISTORY_KEPT);
         assert_eq!(lines.len(), HISTORY_KEPT - 1);
         assert!(lines.is_sorted_by_key(|line| line.at));
         let last = lines.last().unwrap();
-        assert_eq!(
-            (last.what.as_str(), last.lease.as_deref()),
-            ("forced", Some("$owner"))
-        );
+        assert_eq!((last.what.as_str(), last.lease.as_deref()), ("forced", Some("$owner")));
         assert_eq!(last.holder, Some(line.holder.clone()));
         assert_eq!(last.reason, line.reason);
         assert!(last.at.as_millisecond() > 1_600_000_000_000);
@@ -370,9 +282,7 @@ async fn what_the_engine_must_know_differs_by_deployment_and_collection() {
     let shared = shared.traits();
     assert!(shared.shared_with_peer && !shared.fails_over && shared.sessions_refuse_late);
     let standalone = Store::open(Server::Standalone, None).await.traits();
-    assert!(
-        !standalone.sessions_refuse_late && !standalone.fails_over && !standalone.shared_with_peer
-    );
+    assert!(!standalone.sessions_refuse_late && !standalone.fails_over && !standalone.shared_with_peer);
 }
 
 #[tokio::test]

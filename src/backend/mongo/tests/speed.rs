@@ -33,29 +33,19 @@ async fn figures() {
             let mut took = Vec::new();
             for _ in 0..20 {
                 let began = Instant::now();
-                let look = store
-                    .look_fsck(&mut session, &lease.key, detail)
-                    .await
-                    .unwrap();
+                let look = store.look_fsck(&mut session, &lease.key, detail).await.unwrap();
                 took.push(began.elapsed());
                 assert_eq!(look.writers.len(), keys.len());
             }
             took.sort();
-            println!(
-                "{server:?} look_fsck {detail:?}: median {:?}, least {:?}",
-                took[10], took[0]
-            );
+            println!("{server:?} look_fsck {detail:?}: median {:?}, least {:?}", took[10], took[0]);
         }
         for _ in 0..5 {
             let began = Instant::now();
             for chunk in keys.chunks(crate::backend::REFRESH_CHUNK) {
                 assert_eq!(store.refresh(chunk).await.unwrap(), chunk.len() as u64);
             }
-            println!(
-                "{server:?} refresh of {}: {:?}",
-                keys.len(),
-                began.elapsed()
-            );
+            println!("{server:?} refresh of {}: {:?}", keys.len(), began.elapsed());
         }
         let mut took = Vec::new();
         for _ in 0..300 {
@@ -90,10 +80,7 @@ async fn figures() {
             took.push(began.elapsed());
         }
         took.sort();
-        println!(
-            "{server:?} the driver's three calls: median {:?}",
-            took[150]
-        );
+        println!("{server:?} the driver's three calls: median {:?}", took[150]);
         store.close().await;
     }
 }

@@ -1,0 +1,249 @@
+//! The drain: an fsck waits for the writers of its first look to leave.
+//!
+//! One that registered later must find the fsck document and withdraw; waiting for those too would let
+//! polling writers starve the fsck.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::backend::{Backend, Detail, FsckLook, Record};
+use crate::clock::Moment;
+use crate::error::{DrainTimeout, Error, Locked, LossReason, Result};
+use crate::lease::attempt::Attempt;
+use crate::lease::command::FsckRequest;
+use crate::lease::pulse::PulseWatch;
+use crate::lease::rules::Rule;
+use crate::lease::state::LeaseCell;
+use crate::lease::status::{LeaseInfo, LeaseState, as_millis};
+use crate::lease::supervisor::Supervisor;
+
+/// Who a draining fsck waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DrainProgress {
+    /// The writers of the first look that are still there, with their state and age at the last look.
+    pub waiting_for: Vec<LeaseInfo>,
+    /// How many of them are stale or malformed: they will not leave by themselves.
+    pub stale: usize,
+    /// How many writers came after the fsck and had to withdraw.
+    pub turned_away: usize,
+    /// All writers have left, but a fenced transaction is still open.
+    pub waiting_for_fences: bool,
+    /// Time since the fsck lease was installed.
+    #[serde(rename = "elapsed_ms", serialize_with = "as_millis")]
+    pub elapsed: Duration,
+    /// How long the drain may take.
+    #[serde(rename = "budget_ms", serialize_with = "as_millis")]
+    pub budget: Duration,
+}
+
+/// A drain that came to its end.
+pub(crate) struct Drained {
+    pub(crate) generation: i64,
+    /// When the budget is spent.
+    pub(crate) give_up: Moment,
+}
+
+/// What a drain remembers between looks.
+struct Drain<P> {
+    began: Moment,
+    give_up: Moment,
+    /// The writers of the first look, as they were seen last.
+    first: BTreeMap<String, LeaseInfo>,
+    watch: PulseWatch<P>,
+    turned_away: BTreeSet<String>,
+}
+
+/// One writer that has not left.
+struct Left<'a, P> {
+    record: &'a Record<P>,
+    /// Not refreshing by the server's clock, or by ours.
+    stale: bool,
+    unmoved: Duration,
+    judged_by: Duration,
+}
+
+impl<B: Backend> Supervisor<B> {
+    /// Waits until no writer of the first look is left, nor a fence of anybody else.
+    pub(crate) async fn drain(
+        &self,
+        attempt: &mut Attempt<B>,
+        cell: &LeaseCell,
+        request: &FsckRequest,
+    ) -> Result<Drained> {
+        let began = self.clock.now();
+        let give_up = began + request.drain_budget;
+        let (mut generation, mut look) = self.look(attempt, cell, give_up, Detail::Full).await?;
+        let first = look.writers.iter().map(|record| (record.id.clone(), self.info(record))).collect();
+        let mut drain = Drain { began, give_up, first, watch: PulseWatch::new(), turned_away: BTreeSet::new() };
+        let mut pause = self.timing.poll_initial;
+        loop {
+            let replied = self.clock.now();
+            self.note(&mut drain, &look, replied);
+            let left = self.left(&drain, &look, replied);
+            self.report(&drain, &left, &look, request, replied);
+            let sweep = look.foreign_fences && self.rules.hold(Rule::SweepFences);
+            if left.is_empty() && !sweep {
+                return Ok(Drained { generation, give_up });
+            }
+            if left.is_empty() {
+                self.sweep(cell).await?;
+            } else {
+                self.deal_with_stale(&drain, &left, request).await?;
+            }
+            if self.clock.now() >= give_up {
+                let writers = left.iter().filter_map(|left| drain.first.get(&left.record.id)).cloned().collect();
+                let store = self.backend.store().clone();
+                return Err(DrainTimeout { store, budget: request.drain_budget, writers }.into());
+            }
+            let jittered = self.entropy.jitter(pause, 0.5);
+            pause = (pause * 2).min(self.timing.poll_max);
+            self.sleep_until((self.clock.now() + jittered).min(give_up)).await;
+            (generation, look) = self.look(attempt, cell, give_up, Detail::Lean).await?;
+        }
+    }
+
+    /// The generation by a new look, which also shows that the own document stands.
+    pub(crate) async fn look_own(
+        &self,
+        attempt: &mut Attempt<B>,
+        cell: &LeaseCell,
+        give_up: Moment,
+    ) -> Result<(i64, FsckLook<B::Pulse>)> {
+        self.look(attempt, cell, give_up, Detail::Lean).await
+    }
+
+    async fn look(
+        &self,
+        attempt: &mut Attempt<B>,
+        cell: &LeaseCell,
+        give_up: Moment,
+        detail: Detail,
+    ) -> Result<(i64, FsckLook<B::Pulse>)> {
+        let mut pause = self.timing.poll_initial;
+        loop {
+            self.still_held(cell)?;
+            let (lease, session) = attempt.parts();
+            match self.call(self.backend.look_fsck(session, &lease.key, detail)).await {
+                Ok(look) => {
+                    let owner = look.fsck.as_ref().and_then(|fsck| fsck.owner.as_ref());
+                    if owner != Some(&cell.terms.key.owner) {
+                        self.lose(cell, LossReason::Displaced);
+                        self.still_held(cell)?;
+                    }
+                    let Some(generation) = look.generation else {
+                        return Err(self.no_layout());
+                    };
+                    return Ok((generation, look));
+                }
+                Err(error) if error.is_transient() && self.clock.now() < give_up => {
+                    tracing::debug!(store = %self.backend.store(), error = error.message, "drain look failed");
+                    self.pause(&mut pause).await;
+                }
+                Err(error) => return Err(self.fail(error)),
+            }
+        }
+    }
+
+    fn note(&self, drain: &mut Drain<B::Pulse>, look: &FsckLook<B::Pulse>, replied: Moment) {
+        for record in &look.writers {
+            match drain.first.get_mut(&record.id) {
+                Some(info) => {
+                    let seen = self.info(record);
+                    info.state = seen.state;
+                    info.heartbeat = seen.heartbeat;
+                    info.age = seen.age;
+                    info.clock_behind = seen.clock_behind;
+                }
+                None if drain.turned_away.contains(&record.id) => {}
+                None => {
+                    drain.turned_away.insert(record.id.clone());
+                }
+            }
+        }
+        let first = &drain.first;
+        drain.watch.observe(look.writers.iter().filter(|record| first.contains_key(&record.id)), replied);
+    }
+
+    /// The writers that are waited for.
+    fn left<'a>(&self, drain: &Drain<B::Pulse>, look: &'a FsckLook<B::Pulse>, now: Moment) -> Vec<Left<'a, B::Pulse>> {
+        let waited_for =
+            |record: &&Record<B::Pulse>| drain.first.contains_key(&record.id) || !self.rules.hold(Rule::FirstLook);
+        let left = look.writers.iter().filter(waited_for).map(|record| {
+            let judged_by = self.judge(record);
+            let unmoved = drain.watch.unmoved(&record.id, now);
+            let stale = self.state_of(record) != LeaseState::Fresh || unmoved >= judged_by;
+            Left { record, stale, unmoved, judged_by }
+        });
+        left.collect()
+    }
+
+    /// Stale writers: without `force` they end the drain, with it the dead among them are removed.
+    async fn deal_with_stale(
+        &self,
+        drain: &Drain<B::Pulse>,
+        left: &[Left<'_, B::Pulse>],
+        request: &FsckRequest,
+    ) -> Result<()> {
+        let (spared, to_take): (Vec<_>, Vec<_>) = left
+            .iter()
+            .filter(|left| left.stale)
+            .partition(|left| !request.force || self.spares(left.record, request.peer_is_dead));
+        for left in to_take {
+            let enough = self.watch_length(left.judged_by, left.record);
+            if left.unmoved >= enough
+                && let Some(pulse) = drain.watch.pulse(&left.record.id)
+                && let Err(error) = self.take(&left.record.id, pulse).await
+                && !error.is_transient()
+            {
+                return Err(self.fail(error));
+            }
+        }
+        // Nobody lives that could still leave, and each has had two of its intervals to show a sign of life.
+        let nobody_lives = left.iter().all(|left| left.stale) && spared.len() == left.len();
+        if nobody_lives && spared.iter().all(|left| left.unmoved >= self.interval_of(left.record) * 2) {
+            let writers: Vec<LeaseInfo> =
+                spared.iter().filter_map(|left| drain.first.get(&left.record.id)).cloned().collect();
+            let store = self.backend.store();
+            return Err(match request.force {
+                false => Error::locked(store, Locked::StaleWriters { writers }),
+                true => Error::locked(store, Locked::NotDead { leases: writers }),
+            });
+        }
+        Ok(())
+    }
+
+    /// Deletes the fence documents of others, which waits for their open transactions. A call that fails is
+    /// repeated by the drain, under its budget.
+    async fn sweep(&self, cell: &LeaseCell) -> Result<()> {
+        match self.call(self.backend.sweep_fences(&cell.terms.key)).await {
+            Err(error) if !error.is_transient() => Err(self.fail(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn report(
+        &self,
+        drain: &Drain<B::Pulse>,
+        left: &[Left<'_, B::Pulse>],
+        look: &FsckLook<B::Pulse>,
+        request: &FsckRequest,
+        now: Moment,
+    ) {
+        let Some(listener) = &request.progress else {
+            return;
+        };
+        let progress = DrainProgress {
+            waiting_for: left.iter().filter_map(|left| drain.first.get(&left.record.id)).cloned().collect(),
+            stale: left.iter().filter(|left| left.stale).count(),
+            turned_away: drain.turned_away.len(),
+            waiting_for_fences: left.is_empty() && look.foreign_fences,
+            elapsed: now.since(drain.began),
+            budget: drain.give_up.since(drain.began),
+        };
+        // Nobody has to listen.
+        let _ = listener.send(progress);
+    }
+}

@@ -1,0 +1,85 @@
+//! What happens to the leases of one coordinator, as a stream.
+
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use serde::Serialize;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::error::LossReason;
+use crate::lease::status::{LeaseInfo, LeaseKind};
+
+/// How many events a slow listener may be behind before it misses some.
+pub(crate) const EVENTS_KEPT: usize = 1024;
+
+/// Something that happened to a lease of this coordinator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Event {
+    /// Granted.
+    Acquired {
+        /// The lease's id.
+        id: String,
+        /// Writer or fsck.
+        kind: LeaseKind,
+    },
+    /// A refresh failed; the lease is valid until its deadline.
+    Doubtful {
+        /// The lease's id.
+        id: String,
+        /// Writer or fsck.
+        kind: LeaseKind,
+    },
+    /// A refresh was confirmed after a doubt or a loss by deadline.
+    Recovered {
+        /// The lease's id.
+        id: String,
+        /// Writer or fsck.
+        kind: LeaseKind,
+    },
+    /// No longer valid. After `Deadline` and `Suspended` a `Recovered` may follow.
+    Lost {
+        /// The lease's id.
+        id: String,
+        /// Writer or fsck.
+        kind: LeaseKind,
+        /// Why.
+        why: LossReason,
+    },
+    /// Given back, and gone from the store.
+    Released {
+        /// The lease's id.
+        id: String,
+        /// Writer or fsck.
+        kind: LeaseKind,
+    },
+    /// An acquisition waits behind another lease. A stale one will not go away by itself.
+    Waiting {
+        /// The lease in the way.
+        behind: Box<LeaseInfo>,
+    },
+    /// A verb watches leases that look dead before it believes so.
+    Watching {
+        /// The leases watched.
+        leases: Vec<LeaseInfo>,
+        /// How long in all, if none of them moves.
+        #[serde(rename = "for_ms", serialize_with = "crate::lease::status::as_millis")]
+        at_most: Duration,
+    },
+}
+
+/// Events from now on. A listener that falls more than [`EVENTS_KEPT`] behind misses the oldest.
+pub(crate) fn stream(receiver: broadcast::Receiver<Event>) -> BoxStream<'static, Event> {
+    stream::unfold(receiver, |mut receiver| async {
+        loop {
+            match receiver.recv().await {
+                Ok(event) => return Some((event, receiver)),
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    })
+    .boxed()
+}

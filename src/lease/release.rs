@@ -1,0 +1,120 @@
+//! Giving back: deletes by id and owner, repeated until the store has confirmed. Touches nobody else's
+//! document, however often it is sent.
+
+use std::rc::Rc;
+
+use crate::backend::{Backend, LeaseKey};
+use crate::clock::within;
+use crate::error::Error;
+use crate::lease::command::Reply;
+use crate::lease::events::Event;
+use crate::lease::rules::Rule;
+use crate::lease::status::LeaseKind;
+use crate::lease::supervisor::Supervisor;
+
+/// A document on its way out.
+pub(crate) struct Departure<S> {
+    pub(crate) key: LeaseKey,
+    pub(crate) session: S,
+    /// The write that made it may still be under way.
+    pub(crate) unsure: bool,
+}
+
+impl<B: Backend> Supervisor<B> {
+    /// Releases a lease: it is no longer refreshed, and goes.
+    pub(crate) fn release(self: &Rc<Self>, key: &LeaseKey, reply: Option<Reply<()>>) {
+        let kept = self.leases.borrow_mut().remove(key);
+        let Some(kept) = kept else {
+            if let Some(reply) = reply {
+                let _ = reply.send(Ok(()));
+            }
+            return;
+        };
+        kept.cell.released();
+        let Some(session) = kept.session else { return };
+        let (key, terms) = (key.clone(), kept.cell.terms.clone());
+        // Whoever waits is told at the latest when the lease would look stale to others.
+        let until = kept.cell.last_sent() + terms.timing.stale_after();
+        let id = key.id.clone();
+        let (done, confirmed) = tokio::sync::oneshot::channel();
+        self.depart(Departure { key, session, unsure: kept.unsure }, async move |this| {
+            let id = terms.key.id.clone();
+            if terms.kind == LeaseKind::Fsck {
+                this.chronicle("released", &id, None);
+            }
+            this.tell(Event::Released { id, kind: terms.kind });
+            let _ = done.send(());
+        });
+        let Some(reply) = reply else { return };
+        self.spawn(async move |this| {
+            let left = until.since(this.clock.now());
+            let result = match within(&*this.clock, left, confirmed).await {
+                Some(Ok(())) => Ok(()),
+                Some(Err(_)) => Err(Error::internal("the release ended without an answer")),
+                None => Err(Error::unavailable_at(
+                    this.backend.store(),
+                    format!(
+                        "the release of {id} is not confirmed; the lease looks stale from now on and blocks until it is cleared; this process keeps trying while it lives"
+                    ),
+                )),
+            };
+            let _ = reply.send(result);
+        });
+    }
+
+    /// Deletes a document until the store has confirmed, then runs `then`.
+    pub(crate) fn depart<F>(self: &Rc<Self>, departure: Departure<B::Session>, then: F)
+    where
+        F: AsyncFnOnce(Rc<Self>) + 'static,
+    {
+        self.pending.set(self.pending.get() + 1);
+        self.spawn(async move |this| {
+            let Departure { key, mut session, unsure } = departure;
+            if !this.rules.hold(Rule::OneSession)
+                && let Ok(another) = this.call(this.backend.session()).await
+            {
+                session = another;
+            }
+            this.delete(&key, &mut session).await;
+            then(this.clone()).await;
+            if unsure && !this.backend.traits().sessions_refuse_late {
+                this.once_more_later(&key, &mut session).await;
+            }
+            this.settle_one();
+        });
+    }
+
+    /// The store cannot refuse the statement that made the document, should it still be under way: by one
+    /// stale age later it has come or never will, and the delete is sent again.
+    async fn once_more_later(&self, key: &LeaseKey, session: &mut B::Session) {
+        if !self.hurry.get() {
+            let hurried = self.hurried.notified();
+            tokio::select! {
+                biased;
+                () = hurried => {}
+                () = self.sleep(self.timing.stale_after()) => {}
+            }
+        }
+        self.delete(key, session).await;
+    }
+
+    async fn delete(&self, key: &LeaseKey, session: &mut B::Session) {
+        let mut pause = self.timing.poll_initial;
+        loop {
+            match self.call(self.backend.release(session, key)).await {
+                Ok(_) => return,
+                Err(error) if error.is_transient() => {
+                    tracing::debug!(store = %self.backend.store(), lease = key.id, error = error.message, "release not confirmed");
+                    self.pause(&mut pause).await;
+                }
+                Err(error) => {
+                    tracing::error!(
+                        store = %self.backend.store(), lease = key.id, error = error.message,
+                        "the lease cannot be released; it will look stale and has to be cleared"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The rules of the protocol that were each found to cause an overlap, a lost lease or an orphan when left
+//! out. All hold, always; the simulation switches one off at a time to show that it would notice.
+
+/// One rule that the engine keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// A writer's document is durable before it looks for an fsck, not after.
+    InsertThenCheck,
+    /// A grant counts from before the registration was sent, and is none once that deadline has passed.
+    GrantBeforeDeadline,
+    /// All writes of one acquisition go through one session.
+    OneSession,
+    /// An fsck is granted by a conditional write of its phase.
+    ConditionalGrant,
+    /// A drain waits only for the writers of its first look.
+    FirstLook,
+    /// A lease is dead only after its pulse stood still for its whole stale age.
+    WholeWatch,
+    /// What is removed as dead is removed on condition of the pulse that was watched.
+    ExactPulse,
+    /// Only a matched update is a renewal.
+    OnlyMatched,
+    /// An expired writer goes through the handshake again.
+    Revalidate,
+    /// A peer's lease is taken only on a person's word.
+    SparePeers,
+    /// Every fsck sweeps the fence documents of others before its grant.
+    SweepFences,
+}
+
+/// The rules in force.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rules {
+    #[cfg(test)]
+    broken: Option<Rule>,
+}
+
+impl Rules {
+    /// All rules but one.
+    #[cfg(test)]
+    pub(crate) fn without(rule: Rule) -> Rules {
+        Rules { broken: Some(rule) }
+    }
+
+    /// Whether a rule is in force; in a program always.
+    pub(crate) fn hold(self, rule: Rule) -> bool {
+        #[cfg(test)]
+        {
+            self.broken != Some(rule)
+        }
+        #[cfg(not(test))]
+        {
+            let _ = rule;
+            true
+        }
+    }
+}

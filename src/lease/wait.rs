@@ -1,0 +1,83 @@
+//! How an acquisition waits behind an fsck lease: jittered polls, at most the time it was given in all.
+
+use std::time::Duration;
+
+use crate::backend::{Backend, BackendError, Record};
+use crate::clock::Moment;
+use crate::error::{Error, Locked, Result};
+use crate::lease::events::Event;
+use crate::lease::status::{LeaseInfo, LeaseState};
+use crate::lease::supervisor::Supervisor;
+
+/// An acquisition's patience.
+pub(crate) struct Waiting {
+    give_up: Moment,
+    /// Trouble with the store is no contention: even an acquisition that does not wait gets over a short one.
+    give_up_on_trouble: Moment,
+    waits: bool,
+    pause: Duration,
+    told: Option<(Option<String>, LeaseState)>,
+}
+
+impl Waiting {
+    pub(crate) fn new<B: Backend>(supervisor: &Supervisor<B>, wait: Duration) -> Waiting {
+        let now = supervisor.clock.now();
+        Waiting {
+            give_up: now + wait,
+            give_up_on_trouble: now + wait.max(supervisor.timing.refresh_interval),
+            waits: !wait.is_zero(),
+            pause: supervisor.timing.poll_initial,
+            told: None,
+        }
+    }
+
+    /// Whether to look before each attempt: one that waits must not disturb an fsck by registering.
+    pub(crate) fn looks_first(&self) -> bool {
+        self.waits
+    }
+
+    /// An fsck lease is in the way: says so once, and sleeps, or gives up.
+    pub(crate) async fn behind<B: Backend>(
+        &mut self,
+        supervisor: &Supervisor<B>,
+        record: &Record<B::Pulse>,
+    ) -> Result<()> {
+        let lease = supervisor.info(record);
+        let seen = (lease.owner.clone(), lease.state);
+        if supervisor.clock.now() >= self.give_up {
+            return Err(held(supervisor, lease));
+        }
+        if self.told.as_ref() != Some(&seen) {
+            self.told = Some(seen);
+            supervisor.tell(Event::Waiting { behind: Box::new(lease) });
+        }
+        self.sleep(supervisor, self.give_up).await;
+        Ok(())
+    }
+
+    /// A passing trouble: sleeps, or gives up.
+    pub(crate) async fn trouble<B: Backend>(&mut self, supervisor: &Supervisor<B>, error: BackendError) -> Result<()> {
+        if !error.is_transient() || supervisor.clock.now() >= self.give_up_on_trouble {
+            return Err(supervisor.fail(error));
+        }
+        tracing::debug!(error = error.message, "trying again");
+        self.sleep(supervisor, self.give_up_on_trouble).await;
+        Ok(())
+    }
+
+    pub(crate) fn is_over<B: Backend>(&self, supervisor: &Supervisor<B>) -> bool {
+        supervisor.clock.now() >= self.give_up
+    }
+
+    async fn sleep<B: Backend>(&mut self, supervisor: &Supervisor<B>, at_most: Moment) {
+        let jittered = supervisor.entropy.jitter(self.pause, 0.5);
+        self.pause = (self.pause * 2).min(supervisor.timing.poll_max);
+        supervisor.sleep_until((supervisor.clock.now() + jittered).min(at_most)).await;
+    }
+}
+
+/// The refusal that names the fsck lease in the way.
+pub(crate) fn held<B: Backend>(supervisor: &Supervisor<B>, lease: LeaseInfo) -> Error {
+    let stale = lease.state != LeaseState::Fresh;
+    Error::locked(supervisor.backend.store(), Locked::FsckHeld { lease, stale })
+}
