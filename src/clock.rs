@@ -142,9 +142,7 @@ type Bed = (Duration, u64);
 
 impl fmt::Debug for ManualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ManualClock")
-            .field(&self.lock().now)
-            .finish()
+        f.debug_tuple("ManualClock").field(&self.lock().now).finish()
     }
 }
 
@@ -184,11 +182,7 @@ impl ManualClock {
 
     /// When the next sleeper wants to be woken.
     pub fn next_wake(&self) -> Option<Moment> {
-        self.lock()
-            .sleepers
-            .keys()
-            .next()
-            .map(|(until, _)| Moment(*until))
+        self.lock().sleepers.keys().next().map(|(until, _)| Moment(*until))
     }
 }
 
@@ -203,11 +197,7 @@ impl Clock for ManualClock {
     }
 
     fn sleep_until(&self, moment: Moment) -> BoxFuture<'static, ()> {
-        let sleep = ManualSleep {
-            clock: self.clone(),
-            until: moment.0,
-            bed: None,
-        };
+        let sleep = ManualSleep { clock: self.clone(), until: moment.0, bed: None };
         Box::pin(sleep)
     }
 }
@@ -246,11 +236,7 @@ impl Drop for ManualSleep {
 }
 
 /// Runs `future` for at most `limit`; `None` if it was not done by then (it is dropped).
-pub(crate) async fn within<T>(
-    clock: &dyn Clock,
-    limit: Duration,
-    future: impl Future<Output = T>,
-) -> Option<T> {
+pub(crate) async fn within<T>(clock: &dyn Clock, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     let limit = clock.sleep_until(clock.now() + limit);
     tokio::select! {
         biased;

@@ -65,18 +65,12 @@ struct Thread {
 impl Drop for Handle {
     fn drop(&mut self) {
         let patience = self.timing.refresh_interval;
-        let asked = self.commands.send(Command::Shutdown {
-            patience: Some(patience),
-            reply: None,
-        });
+        let asked = self.commands.send(Command::Shutdown { patience: Some(patience), reply: None });
         let Some(thread) = &self.thread else { return };
         // The supervisor itself drops a handle when nobody waits for a lease any more: it must not wait for
         // itself.
         if asked.is_ok() && thread.id != std::thread::current().id() {
-            let ended = thread
-                .ended
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let ended = thread.ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let _ = ended.recv_timeout(patience + Duration::from_secs(1));
         }
     }
@@ -127,10 +121,7 @@ impl Coordinator {
 
     /// Acquires a writer lease when awaited.
     pub fn acquire_writer(&self) -> AcquireWriter {
-        AcquireWriter {
-            coordinator: self.clone(),
-            request: WriterRequest::default(),
-        }
+        AcquireWriter { coordinator: self.clone(), request: WriterRequest::default() }
     }
 
     /// Acquires the fsck lease when awaited.
@@ -145,28 +136,17 @@ impl Coordinator {
             bump_generation: true,
             progress: None,
         };
-        AcquireFsck {
-            coordinator: self.clone(),
-            request,
-        }
+        AcquireFsck { coordinator: self.clone(), request }
     }
 
     /// Clears a dead fsck lease when awaited. Safe in a script before every job: a living one is spared.
     pub fn clear_stale_lock(&self) -> Clear {
-        Clear {
-            coordinator: self.clone(),
-            request: ClearRequest::default(),
-            verb: Command::Clear,
-        }
+        Clear { coordinator: self.clone(), request: ClearRequest::default(), verb: Command::Clear }
     }
 
     /// Removes dead writer leases when awaited. Safe in a script: living ones are spared.
     pub fn prune_stale_writers(&self) -> Clear {
-        Clear {
-            coordinator: self.clone(),
-            request: ClearRequest::default(),
-            verb: Command::Prune,
-        }
+        Clear { coordinator: self.clone(), request: ClearRequest::default(), verb: Command::Prune }
     }
 
     /// Who holds what. Takes no lease and writes nothing; a user who may only read is enough.
@@ -192,19 +172,9 @@ impl Coordinator {
     /// # Errors
     ///
     /// `Denied`, `Unavailable`, or `Invalid` if the text is longer than 4,096 bytes.
-    pub async fn record(
-        &self,
-        what: &'static str,
-        lease: Option<&str>,
-        reason: Option<String>,
-    ) -> Result<()> {
+    pub async fn record(&self, what: &'static str, lease: Option<&str>, reason: Option<String>) -> Result<()> {
         check_text("reason", reason.as_deref())?;
-        let line = HistoryLine {
-            what,
-            lease: lease.map(str::to_owned),
-            holder: self.0.holder.clone(),
-            reason,
-        };
+        let line = HistoryLine { what, lease: lease.map(str::to_owned), holder: self.0.holder.clone(), reason };
         self.ask(|reply| Command::Record(line, reply)).await
     }
 
@@ -219,13 +189,7 @@ impl Coordinator {
     /// repeating unconfirmed deletes one stale age later.
     pub async fn shutdown(&self) {
         let (reply, done) = oneshot::channel();
-        if self
-            .send(Command::Shutdown {
-                patience: None,
-                reply: Some(reply),
-            })
-            .is_ok()
-        {
+        if self.send(Command::Shutdown { patience: None, reply: Some(reply) }).is_ok() {
             let _ = done.await;
         }
     }
@@ -245,10 +209,7 @@ impl Coordinator {
     }
 
     fn ended(&self) -> Error {
-        Error::unavailable_at(
-            &self.0.store,
-            "the coordinator has been shut down; connect again",
-        )
+        Error::unavailable_at(&self.0.store, "the coordinator has been shut down; connect again")
     }
 }
 
@@ -292,10 +253,7 @@ impl IntoFuture for AcquireWriter {
         Box::pin(async move {
             check_text("label", self.request.label.as_deref())?;
             check_text("reason", self.request.reason.as_deref())?;
-            let hold = self
-                .coordinator
-                .ask(|reply| Command::Writer(self.request, reply))
-                .await?;
+            let hold = self.coordinator.ask(|reply| Command::Writer(self.request, reply)).await?;
             Ok(WriterLease::new(hold, self.coordinator))
         })
     }
@@ -360,10 +318,8 @@ impl AcquireFsck {
     pub fn progress(&mut self) -> impl Stream<Item = DrainProgress> + Send + Unpin + use<> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.request.progress = Some(sender);
-        futures::stream::unfold(receiver, |mut receiver| async {
-            receiver.recv().await.map(|item| (item, receiver))
-        })
-        .boxed()
+        futures::stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|item| (item, receiver)) })
+            .boxed()
     }
 }
 
@@ -380,10 +336,7 @@ impl IntoFuture for AcquireFsck {
         Box::pin(async move {
             check_text("label", self.request.label.as_deref())?;
             check_text("reason", self.request.reason.as_deref())?;
-            let hold = self
-                .coordinator
-                .ask(|reply| Command::Fsck(self.request, reply))
-                .await?;
+            let hold = self.coordinator.ask(|reply| Command::Fsck(self.request, reply)).await?;
             Ok(FsckLease::new(hold, self.coordinator))
         })
     }
@@ -430,20 +383,15 @@ impl IntoFuture for Clear {
     /// `StoreLocked`: `FsckFresh` if the fsck lease is fresh, `NotDead` if what was to be cleared was spared.
     /// `Denied`, `Unavailable`.
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            self.coordinator
-                .ask(|reply| (self.verb)(self.request, reply))
-                .await
-        })
+        Box::pin(async move { self.coordinator.ask(|reply| (self.verb)(self.request, reply)).await })
     }
 }
 
 fn check_text(what: &str, text: Option<&str>) -> Result<()> {
     match text {
-        Some(text) if text.len() > LONGEST_TEXT => Err(Error::invalid(format!(
-            "the {what} has {} bytes; at most {LONGEST_TEXT} are kept",
-            text.len()
-        ))),
+        Some(text) if text.len() > LONGEST_TEXT => {
+            Err(Error::invalid(format!("the {what} has {} bytes; at most {LONGEST_TEXT} are kept", text.len())))
+        }
         _ => Ok(()),
     }
 }
@@ -534,35 +482,22 @@ impl CoordinatorBuilder {
                 // Nobody may wait any more.
                 let _ = end.send(());
             })
-            .map_err(|error| {
-                Error::internal(format!(
-                    "the supervisor's thread cannot be started: {error}"
-                ))
-            })?;
-        let mut handle = answer.await.unwrap_or_else(|_| {
-            Err(Error::internal(
-                "the supervisor's thread ended while it connected",
-            ))
-        })?;
-        handle.thread = Some(Thread {
-            id: thread.thread().id(),
-            ended: std::sync::Mutex::new(ended),
-        });
+            .map_err(|error| Error::internal(format!("the supervisor's thread cannot be started: {error}")))?;
+        let mut handle = answer
+            .await
+            .unwrap_or_else(|_| Err(Error::internal("the supervisor's thread ended while it connected")))?;
+        handle.thread = Some(Thread { id: thread.thread().id(), ended: std::sync::Mutex::new(ended) });
         Ok(Coordinator(Arc::new(handle)))
     }
 }
 
 /// The supervisor's thread, from connecting to the end.
 fn run_thread(builder: CoordinatorBuilder, connected: oneshot::Sender<Result<Handle>>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            let _ = connected.send(Err(Error::internal(format!(
-                "no runtime for the supervisor: {error}"
-            ))));
+            let _ = connected.send(Err(Error::internal(format!("no runtime for the supervisor: {error}"))));
             return;
         }
     };
@@ -575,16 +510,14 @@ fn run_thread(builder: CoordinatorBuilder, connected: oneshot::Sender<Result<Han
             }
             #[cfg(feature = "mongo")]
             Target::Url(StoreUrl::Mongo(url)) => {
-                let backend =
-                    crate::backend::mongo::Mongo::connect(url, builder.collection.as_deref());
+                let backend = crate::backend::mongo::Mongo::connect(url, builder.collection.as_deref());
                 match crate::clock::within(&*builder.clock, CONNECT_LIMIT, backend).await {
                     Some(Ok(backend)) => supervise(backend, &builder, connected).await,
                     Some(Err(error)) => drop(connected.send(Err(error))),
                     None => {
                         let name = StoreName::new(url.to_string());
                         let waited = crate::describe::duration(CONNECT_LIMIT);
-                        let error =
-                            Error::unavailable_at(&name, format!("no answer within {waited}"));
+                        let error = Error::unavailable_at(&name, format!("no answer within {waited}"));
                         drop(connected.send(Err(error)));
                     }
                 }
@@ -607,11 +540,7 @@ fn run_thread(builder: CoordinatorBuilder, connected: oneshot::Sender<Result<Han
     // Dropping the local set and the runtime ends the driver's tasks.
 }
 
-async fn supervise<B: Backend>(
-    backend: B,
-    builder: &CoordinatorBuilder,
-    connected: oneshot::Sender<Result<Handle>>,
-) {
+async fn supervise<B: Backend>(backend: B, builder: &CoordinatorBuilder, connected: oneshot::Sender<Result<Handle>>) {
     match prepare(backend, builder, Entropy::system()) {
         Ok((handle, supervising)) => {
             let store = handle.store.clone();
@@ -645,20 +574,12 @@ impl<B: Backend> Supervising<B> {
     }
 }
 
-fn prepare<B: Backend>(
-    backend: B,
-    builder: &CoordinatorBuilder,
-    entropy: Entropy,
-) -> Result<(Handle, Supervising<B>)> {
+fn prepare<B: Backend>(backend: B, builder: &CoordinatorBuilder, entropy: Entropy) -> Result<(Handle, Supervising<B>)> {
     let traits = backend.traits();
     let store = backend.store().clone();
-    let timing = builder.timing.unwrap_or_else(|| {
-        if traits.fails_over {
-            LeaseTiming::for_failover()
-        } else {
-            LeaseTiming::default()
-        }
-    });
+    let timing = builder
+        .timing
+        .unwrap_or_else(|| if traits.fails_over { LeaseTiming::for_failover() } else { LeaseTiming::default() });
     timing.validate()?;
     if traits.shared_with_peer && timing.stale_after() > PEER_STALE_AFTER {
         return Err(Error::invalid_at(
@@ -684,21 +605,8 @@ fn prepare<B: Backend>(
         events.clone(),
         sender.clone(),
     );
-    let handle = Handle {
-        store,
-        timing,
-        commands: sender,
-        events,
-        holder,
-        thread: None,
-    };
-    Ok((
-        handle,
-        Supervising {
-            supervisor,
-            commands: receiver,
-        },
-    ))
+    let handle = Handle { store, timing, commands: sender, events, holder, thread: None };
+    Ok((handle, Supervising { supervisor, commands: receiver }))
 }
 
 /// A coordinator without a thread, for whoever polls its supervisor himself.
@@ -707,12 +615,10 @@ pub(crate) fn detached<B: Backend>(
     backend: B,
     builder: &CoordinatorBuilder,
     entropy: Entropy,
-    configure: impl FnOnce(&mut Supervisor<B>),
+    rules: crate::lease::Rules,
 ) -> Result<(Coordinator, impl std::future::Future<Output = ()> + use<B>)> {
     let (handle, mut supervising) = prepare(backend, builder, entropy)?;
-    configure(std::rc::Rc::get_mut(&mut supervising.supervisor).expect("nobody else has it yet"));
-    Ok((
-        Coordinator(Arc::new(handle)),
-        supervising.run(|ready| ready.expect("a memory store is always ready")),
-    ))
+    std::rc::Rc::get_mut(&mut supervising.supervisor).expect("nobody else has it yet").rules = rules;
+    let Supervising { supervisor, commands } = supervising;
+    Ok((Coordinator(Arc::new(handle)), supervisor.run(commands)))
 }

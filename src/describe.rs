@@ -59,10 +59,7 @@ mod tests {
 
     #[test]
     fn nothing_printed_steers_a_terminal() {
-        assert_eq!(
-            printable("a\nb\u{1b}[2Jc\u{202e}d"),
-            "a\\nb\\u{1b}[2Jc\\u{202e}d"
-        );
+        assert_eq!(printable("a\nb\u{1b}[2Jc\u{202e}d"), "a\\nb\\u{1b}[2Jc\\u{202e}d");
         assert_eq!(printable("grüße"), "grüße");
     }
 }

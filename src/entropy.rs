@@ -23,18 +23,12 @@ enum Names {
 
 impl Entropy {
     pub(crate) fn system() -> Entropy {
-        Entropy {
-            jitter: RefCell::new(fastrand::Rng::new()),
-            names: Names::System,
-        }
+        Entropy { jitter: RefCell::new(fastrand::Rng::new()), names: Names::System }
     }
 
     #[cfg(test)]
     pub(crate) fn seeded(seed: u64) -> Entropy {
-        Entropy {
-            jitter: RefCell::new(fastrand::Rng::with_seed(seed)),
-            names: Names::Seeded,
-        }
+        Entropy { jitter: RefCell::new(fastrand::Rng::with_seed(seed)), names: Names::Seeded }
     }
 
     /// A name that no other acquisition has.
@@ -43,8 +37,7 @@ impl Entropy {
             Names::System => Uuid::new_v4(),
             #[cfg(test)]
             Names::Seeded => {
-                uuid::Builder::from_random_bytes(self.jitter.borrow_mut().u128(..).to_le_bytes())
-                    .into_uuid()
+                uuid::Builder::from_random_bytes(self.jitter.borrow_mut().u128(..).to_le_bytes()).into_uuid()
             }
         }
     }

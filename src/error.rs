@@ -94,42 +94,23 @@ impl Error {
     }
 
     pub(crate) fn locked(store: &StoreName, cause: Locked) -> Error {
-        Error::StoreLocked(Box::new(StoreLocked {
-            store: store.clone(),
-            cause,
-        }))
+        Error::StoreLocked(Box::new(StoreLocked { store: store.clone(), cause }))
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Error {
-        Error::Invalid(Box::new(Failure {
-            store: None,
-            message: message.into(),
-            source: None,
-        }))
+        Error::Invalid(Box::new(Failure { store: None, message: message.into(), source: None }))
     }
 
     pub(crate) fn invalid_at(store: &StoreName, message: impl Into<String>) -> Error {
-        Error::Invalid(Box::new(Failure {
-            store: Some(store.clone()),
-            message: message.into(),
-            source: None,
-        }))
+        Error::Invalid(Box::new(Failure { store: Some(store.clone()), message: message.into(), source: None }))
     }
 
     pub(crate) fn unavailable_at(store: &StoreName, message: impl Into<String>) -> Error {
-        Error::Unavailable(Box::new(Failure {
-            store: Some(store.clone()),
-            message: message.into(),
-            source: None,
-        }))
+        Error::Unavailable(Box::new(Failure { store: Some(store.clone()), message: message.into(), source: None }))
     }
 
     pub(crate) fn internal(message: impl Into<String>) -> Error {
-        Error::Internal(Box::new(Failure {
-            store: None,
-            message: message.into(),
-            source: None,
-        }))
+        Error::Internal(Box::new(Failure { store: None, message: message.into(), source: None }))
     }
 }
 
@@ -200,10 +181,7 @@ impl fmt::Display for StoreLocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let store = &self.store;
         match &self.cause {
-            Locked::FsckHeld {
-                lease,
-                stale: false,
-            } => write!(
+            Locked::FsckHeld { lease, stale: false } => write!(
                 f,
                 "store {store} is held by an fsck: {lease}; wait for it with --wait 60s, or look at it with `lockhouse status`"
             ),

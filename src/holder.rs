@@ -27,20 +27,12 @@ impl Holder {
         let program = std::env::args_os().next().map(std::path::PathBuf::from);
         let program = program.as_deref().and_then(std::path::Path::file_name);
         Holder {
-            host: rustix::system::uname()
-                .nodename()
-                .to_string_lossy()
-                .into_owned(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             pid: std::process::id(),
             user: user(),
-            program: program.map_or_else(
-                || "unknown".to_owned(),
-                |name| name.to_string_lossy().into_owned(),
-            ),
+            program: program.map_or_else(|| "unknown".to_owned(), |name| name.to_string_lossy().into_owned()),
             label,
-            boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-                .ok()
-                .map(|id| id.trim().to_owned()),
+            boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned()),
         }
     }
 }
@@ -57,10 +49,7 @@ fn user() -> String {
 impl fmt::Display for Holder {
     /// `alice@web1 pid 4242 (backup)`, with control characters escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!(
-            "{}@{} pid {} ({})",
-            self.user, self.host, self.pid, self.program
-        );
+        let text = format!("{}@{} pid {} ({})", self.user, self.host, self.pid, self.program);
         f.write_str(&crate::describe::printable(&text))?;
         match &self.label {
             Some(label) => write!(f, " \"{}\"", crate::describe::printable(label)),

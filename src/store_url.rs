@@ -34,10 +34,7 @@ pub struct MongoUrl {
 
 impl MongoUrl {
     /// The whole connection string, secrets included: for the driver alone.
-    #[cfg_attr(
-        not(feature = "mongo"),
-        expect(dead_code, reason = "only the MongoDB backend connects")
-    )]
+    #[cfg_attr(not(feature = "mongo"), expect(dead_code, reason = "only the MongoDB backend connects"))]
     pub(crate) fn expose(&self) -> &str {
         &self.full
     }
@@ -66,9 +63,7 @@ impl MongoUrl {
         let rest = rest.split_once('@').map_or(rest, |(_, hosts)| hosts);
         let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
         if hosts.is_empty() {
-            return Err(Error::invalid(format!(
-                "the store URL {scheme}://… names no host"
-            )));
+            return Err(Error::invalid(format!("the store URL {scheme}://… names no host")));
         }
         let database = decode(database);
         let shown = format!("{scheme}://{hosts}");
@@ -84,12 +79,7 @@ impl MongoUrl {
                  at most 63 bytes and none of / \\ . \" $ or a space"
             )));
         }
-        Ok(MongoUrl {
-            full: full.to_owned(),
-            scheme,
-            hosts: hosts.to_owned(),
-            database,
-        })
+        Ok(MongoUrl { full: full.to_owned(), scheme, hosts: hosts.to_owned(), database })
     }
 }
 
@@ -129,44 +119,31 @@ impl FromStr for StoreUrl {
     /// repeats credentials.
     fn from_str(text: &str) -> Result<StoreUrl> {
         for scheme in ["mongodb", "mongodb+srv"] {
-            if text
-                .strip_prefix(scheme)
-                .is_some_and(|rest| rest.starts_with("://"))
-            {
+            if text.strip_prefix(scheme).is_some_and(|rest| rest.starts_with("://")) {
                 return MongoUrl::parse(scheme, text).map(StoreUrl::Mongo);
             }
         }
         if let Some(path) = text.strip_prefix("file://") {
             if !path.starts_with('/') {
-                return Err(Error::invalid(
-                    "a file: store URL has three slashes: file:///PATH",
-                ));
+                return Err(Error::invalid("a file: store URL has three slashes: file:///PATH"));
             }
             return Ok(StoreUrl::Local(PathBuf::from(decode(path))));
         }
         if let Some((scheme, _)) = text.split_once("://") {
-            let scheme: String = scheme
-                .chars()
-                .filter(char::is_ascii_alphanumeric)
-                .take(20)
-                .collect();
+            let scheme: String = scheme.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
             return Err(Error::invalid(format!(
                 "the store URL has the unknown scheme {scheme}; use mongodb://HOST/DATABASE, mongodb+srv://HOST/DATABASE, file:///PATH or a path"
             )));
         }
         if text.is_empty() {
-            return Err(Error::invalid(
-                "the store URL is empty; use mongodb://HOST/DATABASE or a path",
-            ));
+            return Err(Error::invalid("the store URL is empty; use mongodb://HOST/DATABASE or a path"));
         }
         Ok(StoreUrl::Local(PathBuf::from(text)))
     }
 }
 
 fn decode(text: &str) -> String {
-    percent_encoding::percent_decode_str(text)
-        .decode_utf8_lossy()
-        .into_owned()
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// A store's name for people: host, database and collection, or a path. Never a password.
@@ -200,17 +177,10 @@ mod tests {
 
     #[test]
     fn stores_are_recognised() {
-        assert_eq!(
-            parse("/srv/data.db").unwrap(),
-            StoreUrl::Local("/srv/data.db".into())
-        );
+        assert_eq!(parse("/srv/data.db").unwrap(), StoreUrl::Local("/srv/data.db".into()));
         assert_eq!(parse("data.db").unwrap(), StoreUrl::Local("data.db".into()));
-        assert_eq!(
-            parse("file:///srv/a%20b").unwrap(),
-            StoreUrl::Local("/srv/a b".into())
-        );
-        let StoreUrl::Mongo(url) = parse("mongodb+srv://u:p@cluster.example/shop?w=1").unwrap()
-        else {
+        assert_eq!(parse("file:///srv/a%20b").unwrap(), StoreUrl::Local("/srv/a b".into()));
+        let StoreUrl::Mongo(url) = parse("mongodb+srv://u:p@cluster.example/shop?w=1").unwrap() else {
             panic!("not recognised as MongoDB")
         };
         assert_eq!((url.hosts(), url.database()), ("cluster.example", "shop"));
@@ -233,19 +203,13 @@ mod tests {
             let error = parse(text).unwrap_err();
             let shown = format!("{error} {error:?}");
             assert!(shown.contains(says), "{text}: {shown}");
-            assert!(
-                !shown.contains("cret") && !shown.contains("s3"),
-                "{text}: {shown}"
-            );
+            assert!(!shown.contains("cret") && !shown.contains("s3"), "{text}: {shown}");
         }
     }
 
     #[test]
     fn debug_shows_no_secret() {
-        let shown = format!(
-            "{:?}",
-            parse("mongodb://u:s3cret@h/db?authMechanismProperties=TOKEN:s3cret").unwrap()
-        );
+        let shown = format!("{:?}", parse("mongodb://u:s3cret@h/db?authMechanismProperties=TOKEN:s3cret").unwrap());
         assert_eq!(shown, "StoreUrl(mongodb://h/db)");
     }
 }

@@ -55,11 +55,7 @@ impl LeaseTiming {
     /// After such a crash the first confirmed refresh takes 10 to 11 s (the default election timeout is
     /// 10 s). With [`LeaseTiming::default`] the deadline is 6 s away, so every holder would stop.
     pub fn for_failover() -> Self {
-        LeaseTiming {
-            refresh_interval: Duration::from_secs(5),
-            stale_multiplier: 5,
-            ..LeaseTiming::default()
-        }
+        LeaseTiming { refresh_interval: Duration::from_secs(5), stale_multiplier: 5, ..LeaseTiming::default() }
     }
 
     /// The age from which a heartbeat is stale: `refresh_interval × stale_multiplier`.
@@ -91,10 +87,7 @@ impl LeaseTiming {
                 self.stale_multiplier
             )
         } else if self.poll_initial > self.poll_max {
-            format!(
-                "poll_initial ({:?}) is longer than poll_max ({:?})",
-                self.poll_initial, self.poll_max
-            )
+            format!("poll_initial ({:?}) is longer than poll_max ({:?})", self.poll_initial, self.poll_max)
         } else if !BELIEVABLE_STALE_AFTER.contains(&self.stale_after()) {
             format!(
                 "the stale age is {:?} ({:?} × {}); it must be between 1 s and 1 h",
@@ -136,10 +129,7 @@ mod tests {
         let timing = LeaseTiming::default();
         assert_eq!(timing.stale_after(), PEER_STALE_AFTER);
         assert_eq!(timing.valid_for(), Duration::from_secs(6));
-        assert_eq!(
-            LeaseTiming::for_failover().stale_after(),
-            Duration::from_secs(25)
-        );
+        assert_eq!(LeaseTiming::for_failover().stale_after(), Duration::from_secs(25));
     }
 
     #[test]

@@ -12,9 +12,8 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use crate::backend::{
-    Access, Answer, Backend, BackendError, Detail, FSCK_ID, Fault, FsckLook, Grant, HISTORY_KEPT,
-    HistoryLine, Init, Install, LeaseKey, NewLease, Ours, Record, RefreshLook, StoreLook, Traits,
-    WriterLook,
+    Access, Answer, Backend, BackendError, Detail, FSCK_ID, Fault, FsckLook, Grant, HISTORY_KEPT, HistoryLine, Init,
+    Install, LeaseKey, NewLease, Ours, Record, RefreshLook, StoreLook, Traits, WriterLook,
 };
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::lease::status::{HistoryEntry, Phase};
@@ -61,10 +60,7 @@ impl MemoryStore {
 
     /// An empty store whose server clock runs with `clock`.
     pub fn with_clock(clock: impl Clock) -> MemoryStore {
-        MemoryStore {
-            state: Arc::new(Mutex::new(State::default())),
-            clock: Arc::new(clock),
-        }
+        MemoryStore { state: Arc::new(Mutex::new(State::default())), clock: Arc::new(clock) }
     }
 
     /// Sets the server's clock forward, or back with a negative number of milliseconds.
@@ -83,10 +79,14 @@ impl MemoryStore {
 
     fn server_now(&self, state: &State) -> i64 {
         let since_start = self.clock.now().since(Moment::ORIGIN);
-        SERVER_EPOCH_MS
-            + i64::try_from(since_start.as_millis()).unwrap_or(i64::MAX / 2)
-            + state.shift_ms
+        SERVER_EPOCH_MS + i64::try_from(since_start.as_millis()).unwrap_or(i64::MAX / 2) + state.shift_ms
     }
+}
+
+/// The store's clock in milliseconds, for a peer that writes documents of its own.
+#[cfg(test)]
+pub(crate) fn server_now(store: &MemoryStore) -> i64 {
+    store.server_now(&store.lock())
 }
 
 /// Where the server's clock starts: some day, so that times look like times.
@@ -167,24 +167,18 @@ fn timestamp(millis: i64) -> Timestamp {
 
 impl State {
     fn owned(&mut self, key: &LeaseKey) -> Option<&mut Doc> {
-        self.leases
-            .get_mut(&key.id)
-            .filter(|doc| doc.owner.as_ref() == Some(&key.owner))
+        self.leases.get_mut(&key.id).filter(|doc| doc.owner.as_ref() == Some(&key.owner))
     }
 
     fn records(&self, now: i64) -> Vec<Record<MemoryPulse>> {
-        self.leases
-            .iter()
-            .map(|(id, doc)| doc.record(id, now))
-            .collect()
+        self.leases.iter().map(|(id, doc)| doc.record(id, now)).collect()
     }
 
     fn delete(&mut self, id: &str) -> bool {
         let Some(doc) = self.leases.remove(id) else {
             return false;
         };
-        self.fences
-            .retain(|_, lease| lease.id != id || Some(&lease.owner) != doc.owner.as_ref());
+        self.fences.retain(|_, lease| lease.id != id || Some(&lease.owner) != doc.owner.as_ref());
         true
     }
 }
@@ -226,26 +220,13 @@ pub(crate) struct MemorySession {
 
 impl Memory {
     pub(crate) fn new(store: MemoryStore) -> Memory {
-        Memory {
-            store,
-            name: StoreName::new("memory"),
-            link: Rc::new(Direct),
-            sessions_refuse_late: true,
-        }
+        Memory { store, name: StoreName::new("memory"), link: Rc::new(Direct), sessions_refuse_late: true }
     }
 
     /// A backend behind a link of the caller's making.
     #[cfg(test)]
-    pub(crate) fn behind(
-        store: MemoryStore,
-        link: Rc<dyn Link>,
-        sessions_refuse_late: bool,
-    ) -> Memory {
-        Memory {
-            link,
-            sessions_refuse_late,
-            ..Memory::new(store)
-        }
+    pub(crate) fn behind(store: MemoryStore, link: Rc<dyn Link>, sessions_refuse_late: bool) -> Memory {
+        Memory { link, sessions_refuse_late, ..Memory::new(store) }
     }
 
     async fn call<T: 'static>(
@@ -260,10 +241,7 @@ impl Memory {
             Box::new(move || {
                 let mut state = store.lock();
                 let answer = if state.cut_off {
-                    Err(BackendError::new(
-                        Fault::Busy,
-                        "the store cannot be reached",
-                    ))
+                    Err(BackendError::new(Fault::Busy, "the store cannot be reached"))
                 } else {
                     let now = store.server_now(&state);
                     statement(&mut state, now)
@@ -271,9 +249,7 @@ impl Memory {
                 Box::new(move || drop(sender.send(answer)))
             }),
         );
-        receiver
-            .await
-            .unwrap_or_else(|_| Err(BackendError::new(Fault::Unknown, "the reply was lost")))
+        receiver.await.unwrap_or_else(|_| Err(BackendError::new(Fault::Unknown, "the reply was lost")))
     }
 
     /// A write of a session.
@@ -289,10 +265,7 @@ impl Memory {
         self.call(name, move |state, now| {
             let last = state.sessions.entry(id).or_default();
             if refuse_late && number < *last {
-                return Err(BackendError::new(
-                    Fault::Busy,
-                    "a later statement of the session came first",
-                ));
+                return Err(BackendError::new(Fault::Busy, "a later statement of the session came first"));
             }
             *last = number.max(*last);
             statement(state, now)
@@ -336,85 +309,52 @@ impl Backend for Memory {
     async fn session(&self) -> Answer<MemorySession> {
         let mut state = self.store.lock();
         state.next_session += 1;
-        Ok(MemorySession {
-            id: state.next_session,
-            sent: 0,
-        })
+        Ok(MemorySession { id: state.next_session, sent: 0 })
     }
 
     async fn register(&self, session: &mut MemorySession, lease: &NewLease) -> Answer<()> {
         let lease = lease.clone();
         self.write(session, "register", move |state, now| {
-            state
-                .leases
-                .insert(lease.key.id.clone(), Doc::new(&lease, None, now));
+            state.leases.insert(lease.key.id.clone(), Doc::new(&lease, None, now));
             Ok(())
         })
         .await
     }
 
-    async fn look_writer(
-        &self,
-        _session: &mut MemorySession,
-        key: &LeaseKey,
-    ) -> Answer<WriterLook<MemoryPulse>> {
+    async fn look_writer(&self, _session: &mut MemorySession, key: &LeaseKey) -> Answer<WriterLook<MemoryPulse>> {
         let key = key.clone();
         self.call("look_writer", move |state, now| {
             Ok(WriterLook {
                 registered: state.owned(&key).is_some(),
-                fsck: state
-                    .leases
-                    .get(FSCK_ID)
-                    .map(|doc| doc.record(FSCK_ID, now)),
+                fsck: state.leases.get(FSCK_ID).map(|doc| doc.record(FSCK_ID, now)),
                 generation: state.generation,
             })
         })
         .await
     }
 
-    async fn install(
-        &self,
-        session: &mut MemorySession,
-        lease: &NewLease,
-    ) -> Answer<Install<MemoryPulse>> {
+    async fn install(&self, session: &mut MemorySession, lease: &NewLease) -> Answer<Install<MemoryPulse>> {
         let lease = lease.clone();
-        self.write(session, "install", move |state, now| {
-            match state.leases.get(FSCK_ID) {
-                Some(doc) if doc.owner.is_none() => Err(BackendError::new(
-                    Fault::Exists,
-                    "a malformed fsck lease stands",
-                )),
-                Some(doc) if doc.owner.as_ref() != Some(&lease.key.owner) => {
-                    Ok(Install::Held(doc.record(FSCK_ID, now)))
-                }
-                Some(_) => Ok(Install::Mine),
-                None => {
-                    state.leases.insert(
-                        FSCK_ID.to_owned(),
-                        Doc::new(&lease, Some(Phase::Draining), now),
-                    );
-                    Ok(Install::Mine)
-                }
+        self.write(session, "install", move |state, now| match state.leases.get(FSCK_ID) {
+            Some(doc) if doc.owner.is_none() => Err(BackendError::new(Fault::Exists, "a malformed fsck lease stands")),
+            Some(doc) if doc.owner.as_ref() != Some(&lease.key.owner) => Ok(Install::Held(doc.record(FSCK_ID, now))),
+            Some(_) => Ok(Install::Mine),
+            None => {
+                state.leases.insert(FSCK_ID.to_owned(), Doc::new(&lease, Some(Phase::Draining), now));
+                Ok(Install::Mine)
             }
         })
         .await
     }
 
-    async fn replace(
-        &self,
-        session: &mut MemorySession,
-        lease: &NewLease,
-        over: &MemoryPulse,
-    ) -> Answer<bool> {
+    async fn replace(&self, session: &mut MemorySession, lease: &NewLease, over: &MemoryPulse) -> Answer<bool> {
         let (lease, over) = (lease.clone(), over.clone());
-        self.write(session, "replace", move |state, now| {
-            match state.leases.get_mut(FSCK_ID) {
-                Some(doc) if doc.pulse() == over => {
-                    *doc = Doc::new(&lease, Some(Phase::Draining), now);
-                    Ok(true)
-                }
-                _ => Ok(false),
+        self.write(session, "replace", move |state, now| match state.leases.get_mut(FSCK_ID) {
+            Some(doc) if doc.pulse() == over => {
+                *doc = Doc::new(&lease, Some(Phase::Draining), now);
+                Ok(true)
             }
+            _ => Ok(false),
         })
         .await
     }
@@ -427,10 +367,7 @@ impl Backend for Memory {
     ) -> Answer<FsckLook<MemoryPulse>> {
         let key = key.clone();
         self.call("look_fsck", move |state, now| {
-            let (fsck, writers) = state
-                .records(now)
-                .into_iter()
-                .partition(|record| record.id == FSCK_ID);
+            let (fsck, writers) = state.records(now).into_iter().partition(|record| record.id == FSCK_ID);
             let fsck: Vec<_> = fsck;
             Ok(FsckLook {
                 fsck: fsck.into_iter().next(),
@@ -451,13 +388,7 @@ impl Backend for Memory {
         .await
     }
 
-    async fn grant(
-        &self,
-        session: &mut MemorySession,
-        key: &LeaseKey,
-        generation: i64,
-        bump: bool,
-    ) -> Answer<Grant> {
+    async fn grant(&self, session: &mut MemorySession, key: &LeaseKey, generation: i64, bump: bool) -> Answer<Grant> {
         let key = key.clone();
         self.write(session, "grant", move |state, now| {
             let layout = state.generation;
@@ -480,10 +411,7 @@ impl Backend for Memory {
 
     async fn release(&self, session: &mut MemorySession, key: &LeaseKey) -> Answer<bool> {
         let key = key.clone();
-        self.write(session, "release", move |state, _| {
-            Ok(state.owned(&key).is_some() && state.delete(&key.id))
-        })
-        .await
+        self.write(session, "release", move |state, _| Ok(state.owned(&key).is_some() && state.delete(&key.id))).await
     }
 
     async fn refresh(&self, keys: &[LeaseKey]) -> Answer<u64> {
@@ -505,10 +433,7 @@ impl Backend for Memory {
         self.call("refresh_look", |state, _| {
             let phase = |doc: &Doc| doc.ours.as_ref().and_then(|ours| ours.phase);
             Ok(RefreshLook {
-                fsck: state
-                    .leases
-                    .get(FSCK_ID)
-                    .map(|doc| (doc.owner.clone(), phase(doc))),
+                fsck: state.leases.get(FSCK_ID).map(|doc| (doc.owner.clone(), phase(doc))),
                 generation: state.generation,
             })
         })
@@ -517,32 +442,17 @@ impl Backend for Memory {
 
     async fn standing(&self, keys: &[LeaseKey]) -> Answer<Vec<LeaseKey>> {
         let keys = keys.to_vec();
-        self.call("standing", move |state, _| {
-            Ok(keys
-                .into_iter()
-                .filter(|key| state.owned(key).is_some())
-                .collect())
-        })
-        .await
+        self.call("standing", move |state, _| Ok(keys.into_iter().filter(|key| state.owned(key).is_some()).collect()))
+            .await
     }
 
     async fn peek(&self) -> Answer<Option<Record<MemoryPulse>>> {
-        self.call("peek", |state, now| {
-            Ok(state
-                .leases
-                .get(FSCK_ID)
-                .map(|doc| doc.record(FSCK_ID, now)))
-        })
-        .await
+        self.call("peek", |state, now| Ok(state.leases.get(FSCK_ID).map(|doc| doc.record(FSCK_ID, now)))).await
     }
 
     async fn look(&self) -> Answer<StoreLook<MemoryPulse>> {
         self.call("look", |state, now| {
-            Ok(StoreLook {
-                now: timestamp(now),
-                generation: state.generation,
-                leases: state.records(now),
-            })
+            Ok(StoreLook { now: timestamp(now), generation: state.generation, leases: state.records(now) })
         })
         .await
     }
@@ -550,18 +460,14 @@ impl Backend for Memory {
     async fn remove(&self, id: &str, pulse: &MemoryPulse) -> Answer<bool> {
         let (id, pulse) = (id.to_owned(), pulse.clone());
         self.call("remove", move |state, _| {
-            let unmoved = state
-                .leases
-                .get(&id)
-                .is_some_and(|doc| doc.pulse() == pulse);
+            let unmoved = state.leases.get(&id).is_some_and(|doc| doc.pulse() == pulse);
             Ok(unmoved && state.delete(&id))
         })
         .await
     }
 
     async fn history(&self) -> Answer<Vec<HistoryEntry>> {
-        self.call("history", |state, _| Ok(state.history.clone()))
-            .await
+        self.call("history", |state, _| Ok(state.history.clone())).await
     }
 
     async fn record(&self, line: &HistoryLine) -> Answer<()> {

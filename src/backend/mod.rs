@@ -63,11 +63,7 @@ pub(crate) struct Record<P> {
 
 impl<P> Record<P> {
     pub(crate) fn kind(&self) -> LeaseKind {
-        if self.id == FSCK_ID {
-            LeaseKind::Fsck
-        } else {
-            LeaseKind::Writer
-        }
+        if self.id == FSCK_ID { LeaseKind::Fsck } else { LeaseKind::Writer }
     }
 }
 
@@ -194,24 +190,11 @@ pub(crate) trait Backend: 'static {
     async fn session(&self) -> Answer<Self::Session>;
     /// Makes a writer's document durable.
     async fn register(&self, session: &mut Self::Session, lease: &NewLease) -> Answer<()>;
-    async fn look_writer(
-        &self,
-        session: &mut Self::Session,
-        key: &LeaseKey,
-    ) -> Answer<WriterLook<Self::Pulse>>;
+    async fn look_writer(&self, session: &mut Self::Session, key: &LeaseKey) -> Answer<WriterLook<Self::Pulse>>;
     /// Makes the fsck document durable unless one stands. A malformed one is [`Fault::Exists`].
-    async fn install(
-        &self,
-        session: &mut Self::Session,
-        lease: &NewLease,
-    ) -> Answer<Install<Self::Pulse>>;
+    async fn install(&self, session: &mut Self::Session, lease: &NewLease) -> Answer<Install<Self::Pulse>>;
     /// Replaces the whole fsck document on condition of exactly that pulse.
-    async fn replace(
-        &self,
-        session: &mut Self::Session,
-        lease: &NewLease,
-        over: &Self::Pulse,
-    ) -> Answer<bool>;
+    async fn replace(&self, session: &mut Self::Session, lease: &NewLease, over: &Self::Pulse) -> Answer<bool>;
     async fn look_fsck(
         &self,
         session: &mut Self::Session,
@@ -222,13 +205,7 @@ pub(crate) trait Backend: 'static {
     async fn sweep_fences(&self, keep: &LeaseKey) -> Answer<()>;
     /// Turns the phase to `exclusive`, on condition of the owner, and with `bump` raises the generation from
     /// `generation` by one: both or neither where the store has transactions. Counts as a refresh.
-    async fn grant(
-        &self,
-        session: &mut Self::Session,
-        key: &LeaseKey,
-        generation: i64,
-        bump: bool,
-    ) -> Answer<Grant>;
+    async fn grant(&self, session: &mut Self::Session, key: &LeaseKey, generation: i64, bump: bool) -> Answer<Grant>;
     /// Deletes a lease by id and owner, then its fence documents. `false`: there was none.
     async fn release(&self, session: &mut Self::Session, key: &LeaseKey) -> Answer<bool>;
 
@@ -296,11 +273,7 @@ pub(crate) enum Fault {
 
 impl BackendError {
     pub(crate) fn new(fault: Fault, message: impl Into<String>) -> BackendError {
-        BackendError {
-            fault,
-            message: message.into(),
-            source: None,
-        }
+        BackendError { fault, message: message.into(), source: None }
     }
 
     /// The same statement may succeed later.
@@ -312,11 +285,7 @@ impl BackendError {
     }
 
     pub(crate) fn at(self, store: &StoreName) -> Error {
-        let failure = Box::new(Failure {
-            store: Some(store.clone()),
-            message: self.message,
-            source: self.source,
-        });
+        let failure = Box::new(Failure { store: Some(store.clone()), message: self.message, source: self.source });
         match self.fault {
             Fault::Exists | Fault::Busy | Fault::Unknown => Error::Unavailable(failure),
             Fault::Denied => Error::Denied(failure),

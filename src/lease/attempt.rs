@@ -43,17 +43,9 @@ pub(crate) enum Tried<T, P> {
 }
 
 impl<B: Backend> Attempt<B> {
-    pub(crate) async fn open(
-        supervisor: &Rc<Supervisor<B>>,
-        lease: NewLease,
-    ) -> Answer<Attempt<B>> {
+    pub(crate) async fn open(supervisor: &Rc<Supervisor<B>>, lease: NewLease) -> Answer<Attempt<B>> {
         let session = supervisor.call(supervisor.backend.session()).await?;
-        Ok(Attempt {
-            supervisor: supervisor.clone(),
-            lease,
-            session: Some(session),
-            footprint: Footprint::None,
-        })
+        Ok(Attempt { supervisor: supervisor.clone(), lease, session: Some(session), footprint: Footprint::None })
     }
 
     /// The session, to send the attempt's document: from now on the store may have it.
@@ -63,10 +55,7 @@ impl<B: Backend> Attempt<B> {
     }
 
     pub(crate) fn parts(&mut self) -> (&NewLease, &mut B::Session) {
-        let session = self
-            .session
-            .as_mut()
-            .expect("the session is there until the attempt ends");
+        let session = self.session.as_mut().expect("the session is there until the attempt ends");
         (&self.lease, session)
     }
 
@@ -78,9 +67,7 @@ impl<B: Backend> Attempt<B> {
     /// The write failed: `true` if it is certain that nothing was, or will be, applied.
     pub(crate) fn failed(&mut self, fault: Fault) {
         match fault {
-            Fault::Busy | Fault::Denied | Fault::Invalid | Fault::Internal => {
-                self.footprint = Footprint::None
-            }
+            Fault::Busy | Fault::Denied | Fault::Invalid | Fault::Internal => self.footprint = Footprint::None,
             Fault::Exists | Fault::Unknown => {}
         }
     }
@@ -112,16 +99,9 @@ impl<B: Backend> Attempt<B> {
         let (confirmed, wait) = oneshot::channel();
         let key = self.lease.key.clone();
         let unsure = self.footprint == Footprint::Unsure;
-        self.supervisor.depart(
-            Departure {
-                key,
-                session,
-                unsure,
-            },
-            async move |_| {
-                let _ = confirmed.send(());
-            },
-        );
+        self.supervisor.depart(Departure { key, session, unsure }, async move |_| {
+            let _ = confirmed.send(());
+        });
         Some(wait)
     }
 

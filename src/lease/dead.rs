@@ -58,11 +58,7 @@ impl<B: Backend> Supervisor<B> {
             self.writable().await?;
         }
         let named = |record: &Record<B::Pulse>| {
-            request.ids.contains(&record.id)
-                || record
-                    .owner
-                    .as_ref()
-                    .is_some_and(|owner| request.ids.contains(owner))
+            request.ids.contains(&record.id) || record.owner.as_ref().is_some_and(|owner| request.ids.contains(owner))
         };
         let in_scope = |record: &Record<B::Pulse>| match (request.ids.is_empty(), scope) {
             (false, _) => named(record),
@@ -72,26 +68,15 @@ impl<B: Backend> Supervisor<B> {
         // A single fsck lease is asked for by name, so a refusal has to say why.
         let asked_for = !request.ids.is_empty() || scope == Scope::Fsck;
 
-        let mut records: Vec<Record<B::Pulse>> = self
-            .look_at_leases()
-            .await?
-            .into_iter()
-            .filter(in_scope)
-            .collect();
+        let mut records: Vec<Record<B::Pulse>> = self.look_at_leases().await?.into_iter().filter(in_scope).collect();
         let mut replied = self.clock.now();
-        let mut result = Cleared {
-            dry_run: request.dry_run,
-            ..Cleared::default()
-        };
+        let mut result = Cleared { dry_run: request.dry_run, ..Cleared::default() };
         let mut suspects: BTreeMap<String, LeaseInfo> = BTreeMap::new();
         for record in &records {
             let info = self.info(record);
             if info.state == LeaseState::Fresh && !info.clock_behind {
                 if asked_for && record.id == FSCK_ID {
-                    return Err(Error::locked(
-                        self.backend.store(),
-                        Locked::FsckFresh { lease: info },
-                    ));
+                    return Err(Error::locked(self.backend.store(), Locked::FsckFresh { lease: info }));
                 }
                 if asked_for {
                     result.spared.push(info);
@@ -107,16 +92,9 @@ impl<B: Backend> Supervisor<B> {
             return Ok(result);
         }
         if !suspects.is_empty() {
-            let at_most = records
-                .iter()
-                .filter(|r| suspects.contains_key(&r.id))
-                .map(|r| self.judge(r))
-                .max();
+            let at_most = records.iter().filter(|r| suspects.contains_key(&r.id)).map(|r| self.judge(r)).max();
             let leases = suspects.values().cloned().collect();
-            self.tell(Event::Watching {
-                leases,
-                at_most: at_most.unwrap_or_default(),
-            });
+            self.tell(Event::Watching { leases, at_most: at_most.unwrap_or_default() });
         }
         let mut watch = PulseWatch::new();
         let mut unanswered: BTreeSet<String> = BTreeSet::new();
@@ -144,15 +122,7 @@ impl<B: Backend> Supervisor<B> {
                 }
                 match self.take(&id, &record.pulse).await {
                     Ok(true) => {
-                        self.chronicle(
-                            if scope == Scope::Fsck {
-                                "cleared"
-                            } else {
-                                "pruned"
-                            },
-                            &id,
-                            None,
-                        );
+                        self.chronicle(if scope == Scope::Fsck { "cleared" } else { "pruned" }, &id, None);
                         result.cleared.push(info);
                     }
                     // It moved or went at the last moment, or the answer was lost: the next look tells.
@@ -176,26 +146,14 @@ impl<B: Backend> Supervisor<B> {
                         .saturating_sub(watch.unmoved(&record.id, self.clock.now()))
                 })
                 .min();
-            let nap = due.unwrap_or_default().clamp(
-                self.timing.poll_initial,
-                longest_nap.max(self.timing.poll_initial),
-            );
+            let nap =
+                due.unwrap_or_default().clamp(self.timing.poll_initial, longest_nap.max(self.timing.poll_initial));
             self.sleep(nap).await;
-            records = self
-                .look_at_leases()
-                .await?
-                .into_iter()
-                .filter(in_scope)
-                .collect();
+            records = self.look_at_leases().await?.into_iter().filter(in_scope).collect();
             replied = self.clock.now();
         }
         if !result.spared.is_empty() && result.cleared.is_empty() {
-            return Err(Error::locked(
-                self.backend.store(),
-                Locked::NotDead {
-                    leases: result.spared,
-                },
-            ));
+            return Err(Error::locked(self.backend.store(), Locked::NotDead { leases: result.spared }));
         }
         Ok(result)
     }
@@ -206,21 +164,14 @@ impl<B: Backend> Supervisor<B> {
         let mut watch = PulseWatch::new();
         watch.observe([fsck], replied);
         let enough = self.watch_length(self.judge(fsck), fsck);
-        self.tell(Event::Watching {
-            leases: vec![self.info(fsck)],
-            at_most: enough,
-        });
+        self.tell(Event::Watching { leases: vec![self.info(fsck)], at_most: enough });
         loop {
             let left = enough.saturating_sub(watch.unmoved(&fsck.id, self.clock.now()));
             if left.is_zero() {
                 return Ok(Watched::Dead(fsck.pulse.clone()));
             }
             self.sleep(left.min(self.timing.refresh_interval / 2)).await;
-            let seen = self
-                .retry(self.timing.stale_after(), async || {
-                    self.backend.peek().await
-                })
-                .await?;
+            let seen = self.retry(self.timing.stale_after(), async || self.backend.peek().await).await?;
             match seen {
                 None => return Ok(Watched::Gone),
                 Some(seen) if seen.pulse != fsck.pulse => return Ok(Watched::Moved(seen)),
@@ -244,11 +195,7 @@ impl<B: Backend> Supervisor<B> {
 
     /// How long a lease has to be watched before it is dead.
     pub(crate) fn watch_length(&self, judged_by: Duration, record: &Record<B::Pulse>) -> Duration {
-        if self.rules.hold(Rule::WholeWatch) {
-            judged_by
-        } else {
-            self.interval_of(record) * 2
-        }
+        if self.rules.hold(Rule::WholeWatch) { judged_by } else { self.interval_of(record) * 2 }
     }
 
     /// Whether a lease that looks dead is spared because it is a peer's, which may live without refreshing.
@@ -258,11 +205,7 @@ impl<B: Backend> Supervisor<B> {
     }
 
     async fn look_at_leases(&self) -> Result<Vec<Record<B::Pulse>>> {
-        let look = self
-            .retry(self.timing.stale_after(), async || {
-                self.backend.look().await
-            })
-            .await?;
+        let look = self.retry(self.timing.stale_after(), async || self.backend.look().await).await?;
         Ok(look.leases)
     }
 }

@@ -76,18 +76,8 @@ impl<B: Backend> Supervisor<B> {
         let began = self.clock.now();
         let give_up = began + request.drain_budget;
         let (mut generation, mut look) = self.look(attempt, cell, give_up, Detail::Full).await?;
-        let first = look
-            .writers
-            .iter()
-            .map(|record| (record.id.clone(), self.info(record)))
-            .collect();
-        let mut drain = Drain {
-            began,
-            give_up,
-            first,
-            watch: PulseWatch::new(),
-            turned_away: BTreeSet::new(),
-        };
+        let first = look.writers.iter().map(|record| (record.id.clone(), self.info(record))).collect();
+        let mut drain = Drain { began, give_up, first, watch: PulseWatch::new(), turned_away: BTreeSet::new() };
         let mut pause = self.timing.poll_initial;
         loop {
             let replied = self.clock.now();
@@ -96,10 +86,7 @@ impl<B: Backend> Supervisor<B> {
             self.report(&drain, &left, &look, request, replied);
             let sweep = look.foreign_fences && self.rules.hold(Rule::SweepFences);
             if left.is_empty() && !sweep {
-                return Ok(Drained {
-                    generation,
-                    give_up,
-                });
+                return Ok(Drained { generation, give_up });
             }
             if left.is_empty() {
                 self.sweep(cell).await?;
@@ -107,23 +94,13 @@ impl<B: Backend> Supervisor<B> {
                 self.deal_with_stale(&drain, &left, request).await?;
             }
             if self.clock.now() >= give_up {
-                let writers = left
-                    .iter()
-                    .filter_map(|left| drain.first.get(&left.record.id))
-                    .cloned()
-                    .collect();
+                let writers = left.iter().filter_map(|left| drain.first.get(&left.record.id)).cloned().collect();
                 let store = self.backend.store().clone();
-                return Err(DrainTimeout {
-                    store,
-                    budget: request.drain_budget,
-                    writers,
-                }
-                .into());
+                return Err(DrainTimeout { store, budget: request.drain_budget, writers }.into());
             }
             let jittered = self.entropy.jitter(pause, 0.5);
             pause = (pause * 2).min(self.timing.poll_max);
-            self.sleep_until((self.clock.now() + jittered).min(give_up))
-                .await;
+            self.sleep_until((self.clock.now() + jittered).min(give_up)).await;
             (generation, look) = self.look(attempt, cell, give_up, Detail::Lean).await?;
         }
     }
@@ -149,10 +126,7 @@ impl<B: Backend> Supervisor<B> {
         loop {
             self.still_held(cell)?;
             let (lease, session) = attempt.parts();
-            match self
-                .call(self.backend.look_fsck(session, &lease.key, detail))
-                .await
-            {
+            match self.call(self.backend.look_fsck(session, &lease.key, detail)).await {
                 Ok(look) => {
                     let owner = look.fsck.as_ref().and_then(|fsck| fsck.owner.as_ref());
                     if owner != Some(&cell.terms.key.owner) {
@@ -190,34 +164,18 @@ impl<B: Backend> Supervisor<B> {
             }
         }
         let first = &drain.first;
-        drain.watch.observe(
-            look.writers
-                .iter()
-                .filter(|record| first.contains_key(&record.id)),
-            replied,
-        );
+        drain.watch.observe(look.writers.iter().filter(|record| first.contains_key(&record.id)), replied);
     }
 
     /// The writers that are waited for.
-    fn left<'a>(
-        &self,
-        drain: &Drain<B::Pulse>,
-        look: &'a FsckLook<B::Pulse>,
-        now: Moment,
-    ) -> Vec<Left<'a, B::Pulse>> {
-        let waited_for = |record: &&Record<B::Pulse>| {
-            drain.first.contains_key(&record.id) || !self.rules.hold(Rule::FirstLook)
-        };
+    fn left<'a>(&self, drain: &Drain<B::Pulse>, look: &'a FsckLook<B::Pulse>, now: Moment) -> Vec<Left<'a, B::Pulse>> {
+        let waited_for =
+            |record: &&Record<B::Pulse>| drain.first.contains_key(&record.id) || !self.rules.hold(Rule::FirstLook);
         let left = look.writers.iter().filter(waited_for).map(|record| {
             let judged_by = self.judge(record);
             let unmoved = drain.watch.unmoved(&record.id, now);
             let stale = self.state_of(record) != LeaseState::Fresh || unmoved >= judged_by;
-            Left {
-                record,
-                stale,
-                unmoved,
-                judged_by,
-            }
+            Left { record, stale, unmoved, judged_by }
         });
         left.collect()
     }
@@ -245,16 +203,9 @@ impl<B: Backend> Supervisor<B> {
         }
         // Nobody lives that could still leave, and each has had two of its intervals to show a sign of life.
         let nobody_lives = left.iter().all(|left| left.stale) && spared.len() == left.len();
-        if nobody_lives
-            && spared
-                .iter()
-                .all(|left| left.unmoved >= self.interval_of(left.record) * 2)
-        {
-            let writers: Vec<LeaseInfo> = spared
-                .iter()
-                .filter_map(|left| drain.first.get(&left.record.id))
-                .cloned()
-                .collect();
+        if nobody_lives && spared.iter().all(|left| left.unmoved >= self.interval_of(left.record) * 2) {
+            let writers: Vec<LeaseInfo> =
+                spared.iter().filter_map(|left| drain.first.get(&left.record.id)).cloned().collect();
             let store = self.backend.store();
             return Err(match request.force {
                 false => Error::locked(store, Locked::StaleWriters { writers }),
@@ -285,11 +236,7 @@ impl<B: Backend> Supervisor<B> {
             return;
         };
         let progress = DrainProgress {
-            waiting_for: left
-                .iter()
-                .filter_map(|left| drain.first.get(&left.record.id))
-                .cloned()
-                .collect(),
+            waiting_for: left.iter().filter_map(|left| drain.first.get(&left.record.id)).cloned().collect(),
             stale: left.iter().filter(|left| left.stale).count(),
             turned_away: drain.turned_away.len(),
             waiting_for_fences: left.is_empty() && look.foreign_fences,

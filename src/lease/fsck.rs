@@ -26,16 +26,7 @@ impl<B: Backend> Supervisor<B> {
         let (mut attempt, cell) = self.install(request).await?;
         let drained = self.drain(&mut attempt, &cell, request).await;
         let granted = match drained {
-            Ok(drained) => {
-                self.grant(
-                    &mut attempt,
-                    &cell,
-                    request,
-                    drained.generation,
-                    drained.give_up,
-                )
-                .await
-            }
+            Ok(drained) => self.grant(&mut attempt, &cell, request, drained.generation, drained.give_up).await,
             Err(error) => Err(error),
         };
         if let Err(error) = granted {
@@ -46,10 +37,7 @@ impl<B: Backend> Supervisor<B> {
             return Err(error);
         }
         self.chronicle("granted", &cell.terms.key.id, request.reason.clone());
-        self.tell(Event::Acquired {
-            id: cell.terms.key.id.clone(),
-            kind: LeaseKind::Fsck,
-        });
+        self.tell(Event::Acquired { id: cell.terms.key.id.clone(), kind: LeaseKind::Fsck });
         Ok(attempt.succeed(cell))
     }
 
@@ -76,23 +64,19 @@ impl<B: Backend> Supervisor<B> {
             match self.try_install(request).await? {
                 Tried::Done(installed) => return Ok(installed),
                 Tried::Trouble(error) => waiting.trouble(self, error).await?,
-                Tried::Held(fsck) if request.force => match self
-                    .try_replace(request, &fsck, waiting.is_over(self))
-                    .await?
-                {
-                    Tried::Done(installed) => return Ok(installed),
-                    Tried::Trouble(error) => waiting.trouble(self, error).await?,
-                    Tried::Held(fsck) => waiting.behind(self, &fsck).await?,
-                },
+                Tried::Held(fsck) if request.force => {
+                    match self.try_replace(request, &fsck, waiting.is_over(self)).await? {
+                        Tried::Done(installed) => return Ok(installed),
+                        Tried::Trouble(error) => waiting.trouble(self, error).await?,
+                        Tried::Held(fsck) => waiting.behind(self, &fsck).await?,
+                    }
+                }
                 Tried::Held(fsck) => waiting.behind(self, &fsck).await?,
             }
         }
     }
 
-    async fn try_install(
-        self: &Rc<Self>,
-        request: &FsckRequest,
-    ) -> Result<Tried<Installed<B>, B::Pulse>> {
+    async fn try_install(self: &Rc<Self>, request: &FsckRequest) -> Result<Tried<Installed<B>, B::Pulse>> {
         let mut attempt = match self.open_fsck(request).await {
             Ok(attempt) => attempt,
             Err(error) => return Ok(Tried::Trouble(error)),
@@ -132,30 +116,19 @@ impl<B: Backend> Supervisor<B> {
         let lease = self.info(fsck);
         if lease.state == LeaseState::Fresh && !lease.clock_behind {
             if waited_enough {
-                return Err(Error::locked(
-                    self.backend.store(),
-                    Locked::FsckFresh { lease },
-                ));
+                return Err(Error::locked(self.backend.store(), Locked::FsckFresh { lease }));
             }
             return Ok(Tried::Held(fsck.clone()));
         }
         if self.spares(fsck, request.peer_is_dead) {
-            return Err(Error::locked(
-                self.backend.store(),
-                Locked::NotDead {
-                    leases: vec![lease],
-                },
-            ));
+            return Err(Error::locked(self.backend.store(), Locked::NotDead { leases: vec![lease] }));
         }
         let pulse = match self.watch_fsck(fsck).await? {
             Watched::Dead(pulse) => pulse,
             Watched::Moved(fsck) if waited_enough => return Err(held(self, self.info(&fsck))),
             Watched::Moved(fsck) => return Ok(Tried::Held(fsck)),
             Watched::Gone => {
-                return Ok(Tried::Trouble(BackendError::new(
-                    Fault::Busy,
-                    "the fsck lease left while it was watched",
-                )));
+                return Ok(Tried::Trouble(BackendError::new(Fault::Busy, "the fsck lease left while it was watched")));
             }
         };
         let mut attempt = match self.open_fsck(request).await {
@@ -164,20 +137,14 @@ impl<B: Backend> Supervisor<B> {
         };
         let sent = self.clock.now();
         let (lease, session) = attempt.leave_footprint();
-        match self
-            .call(self.backend.replace(session, lease, &pulse))
-            .await
-        {
+        match self.call(self.backend.replace(session, lease, &pulse)).await {
             Ok(true) => {
                 self.chronicle("forced", &fsck.id, request.reason.clone());
                 Ok(Tried::Done(self.installed(attempt, sent)))
             }
             Ok(false) => {
                 attempt.left_nothing();
-                Ok(Tried::Trouble(BackendError::new(
-                    Fault::Busy,
-                    "the fsck lease moved before it was replaced",
-                )))
+                Ok(Tried::Trouble(BackendError::new(Fault::Busy, "the fsck lease moved before it was replaced")))
             }
             Err(error) => {
                 attempt.failed(error.fault);
@@ -188,11 +155,7 @@ impl<B: Backend> Supervisor<B> {
     }
 
     async fn open_fsck(self: &Rc<Self>, request: &FsckRequest) -> Result<Attempt<B>, BackendError> {
-        let lease = self.new_lease(
-            LeaseKind::Fsck,
-            request.label.as_ref(),
-            request.reason.as_ref(),
-        );
+        let lease = self.new_lease(LeaseKind::Fsck, request.label.as_ref(), request.reason.as_ref());
         Attempt::open(self, lease).await
     }
 
@@ -227,12 +190,7 @@ impl<B: Backend> Supervisor<B> {
             self.still_held(cell)?;
             let sent = self.clock.now();
             let (lease, session) = attempt.parts();
-            let answer = self
-                .call(
-                    self.backend
-                        .grant(session, &lease.key, generation, request.bump_generation),
-                )
-                .await;
+            let answer = self.call(self.backend.grant(session, &lease.key, generation, request.bump_generation)).await;
             match answer {
                 Ok(Grant::Granted(generation)) => {
                     // An fsck whose own deadline passed before its grant gives up.
@@ -245,9 +203,7 @@ impl<B: Backend> Supervisor<B> {
                     self.lose(cell, LossReason::Displaced);
                     self.still_held(cell)?;
                 }
-                Ok(Grant::GenerationMoved) => {
-                    generation = self.look_own(attempt, cell, give_up).await?.0
-                }
+                Ok(Grant::GenerationMoved) => generation = self.look_own(attempt, cell, give_up).await?.0,
                 // Applied or not: the same grant again answers either way.
                 Err(error) if error.is_transient() && self.clock.now() < give_up => {
                     tracing::debug!(store = %self.backend.store(), error = error.message, "grant not confirmed");

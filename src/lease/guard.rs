@@ -25,11 +25,7 @@ pub(crate) struct Hold {
 
 impl Hold {
     pub(crate) fn new(cell: Arc<LeaseCell>, commands: mpsc::UnboundedSender<Command>) -> Hold {
-        Hold {
-            cell,
-            commands,
-            handed_back: false,
-        }
+        Hold { cell, commands, handed_back: false }
     }
 }
 
@@ -37,9 +33,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if !self.handed_back {
             // A supervisor that is gone has released everything on its way out.
-            let _ = self
-                .commands
-                .send(Command::Release(self.cell.terms.key.clone(), None));
+            let _ = self.commands.send(Command::Release(self.cell.terms.key.clone(), None));
         }
     }
 }
@@ -57,6 +51,11 @@ pub struct Lease {
 }
 
 impl Lease {
+    #[cfg(test)]
+    pub(crate) fn cell(&self) -> &Arc<LeaseCell> {
+        &self.hold.cell
+    }
+
     /// The store's name.
     pub fn database(&self) -> &StoreName {
         &self.hold.cell.terms.store
@@ -95,10 +94,7 @@ impl Lease {
     /// `LeaseLost` with the reason. It is retryable for a deadline: the supervisor tries to get the lease
     /// confirmed again, and `check` succeeds again if nobody came in between.
     pub fn check(&self) -> Result<()> {
-        self.hold
-            .cell
-            .check()
-            .map_err(|why| self.hold.cell.error(why))
+        self.hold.cell.check().map_err(|why| self.hold.cell.error(why))
     }
 
     /// How long the lease is valid without another confirmed refresh; zero if it is not. Give a long write a
@@ -128,9 +124,7 @@ impl Lease {
     /// `LeaseLost` if the lease is over, `Unavailable` if the store did not confirm.
     pub async fn refresh_heartbeat(&self, force: bool) -> Result<()> {
         let key = self.hold.cell.terms.key.clone();
-        self.coordinator
-            .ask(|reply| Command::Refresh { key, force, reply })
-            .await
+        self.coordinator.ask(|reply| Command::Refresh { key, force, reply }).await
     }
 
     /// Stops refreshing and deletes the lease's document, retrying until the store has confirmed. Touches

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use crate::backend::{Backend, Init, Record};
 use crate::error::Result;
-use crate::lease::status::{
-    HistoryEntry, LeaseInfo, LeaseKind, LeaseState, Phase, Status, StoreState,
-};
+use crate::lease::status::{HistoryEntry, LeaseInfo, LeaseKind, LeaseState, Phase, Status, StoreState};
 use crate::lease::supervisor::Supervisor;
 use crate::timing::PEER_STALE_AFTER;
 
@@ -16,28 +14,17 @@ const SCHEMA: u32 = 1;
 impl<B: Backend> Supervisor<B> {
     pub(crate) async fn init(&self) -> Result<Init> {
         self.writable().await?;
-        self.retry(self.timing.refresh_interval, async || {
-            self.backend.init().await
-        })
-        .await
+        self.retry(self.timing.refresh_interval, async || self.backend.init().await).await
     }
 
     pub(crate) async fn history(&self) -> Result<Vec<HistoryEntry>> {
-        self.retry(self.timing.refresh_interval, async || {
-            self.backend.history().await
-        })
-        .await
+        self.retry(self.timing.refresh_interval, async || self.backend.history().await).await
     }
 
     pub(crate) async fn status(&self) -> Result<Status> {
-        let look = self
-            .retry(self.timing.refresh_interval, async || {
-                self.backend.look().await
-            })
-            .await?;
+        let look = self.retry(self.timing.refresh_interval, async || self.backend.look().await).await?;
         let leases = look.leases.iter().map(|record| self.info(record));
-        let (fsck, mut writers): (Vec<_>, Vec<_>) =
-            leases.partition(|lease| lease.kind == LeaseKind::Fsck);
+        let (fsck, mut writers): (Vec<_>, Vec<_>) = leases.partition(|lease| lease.kind == LeaseKind::Fsck);
         writers.sort_by(|a, b| b.age.cmp(&a.age).then_with(|| a.id.cmp(&b.id)));
         let fsck = fsck.into_iter().next();
         Ok(Status {
@@ -66,9 +53,7 @@ impl<B: Backend> Supervisor<B> {
     /// The refresh interval of a lease, as far as it can be believed.
     pub(crate) fn interval_of(&self, record: &Record<B::Pulse>) -> Duration {
         let own = record.ours.as_ref().and_then(|ours| ours.refresh_interval);
-        own.map_or(self.timing.refresh_interval, |own| {
-            own.min(self.judge(record))
-        })
+        own.map_or(self.timing.refresh_interval, |own| own.min(self.judge(record)))
     }
 
     pub(crate) fn state_of(&self, record: &Record<B::Pulse>) -> LeaseState {

@@ -51,6 +51,8 @@ mod pulse;
 mod release;
 mod renew;
 mod rules;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod supervisor;
@@ -62,3 +64,5 @@ pub use drain::DrainProgress;
 pub use events::Event;
 pub(crate) use guard::Hold;
 pub use guard::{FsckLease, Lease, WriterLease};
+#[cfg(test)]
+pub(crate) use rules::Rules;

@@ -15,18 +15,13 @@ pub(crate) struct PulseWatch<P> {
 
 impl<P: Clone + PartialEq> PulseWatch<P> {
     pub(crate) fn new() -> Self {
-        PulseWatch {
-            seen: BTreeMap::new(),
-        }
+        PulseWatch { seen: BTreeMap::new() }
     }
 
     /// Takes in one look whose reply came at `replied`: counting from the reply, not from the sending, can
     /// only make a watch longer.
-    pub(crate) fn observe<'a>(
-        &mut self,
-        records: impl IntoIterator<Item = &'a Record<P>>,
-        replied: Moment,
-    ) where
+    pub(crate) fn observe<'a>(&mut self, records: impl IntoIterator<Item = &'a Record<P>>, replied: Moment)
+    where
         P: 'a,
     {
         for record in records {
@@ -34,8 +29,7 @@ impl<P: Clone + PartialEq> PulseWatch<P> {
                 Some((pulse, _)) if *pulse == record.pulse => {}
                 Some(seen) => *seen = (record.pulse.clone(), replied),
                 None => {
-                    self.seen
-                        .insert(record.id.clone(), (record.pulse.clone(), replied));
+                    self.seen.insert(record.id.clone(), (record.pulse.clone(), replied));
                 }
             }
         }
@@ -43,9 +37,7 @@ impl<P: Clone + PartialEq> PulseWatch<P> {
 
     /// How long the pulse has stood still; zero if the lease was never seen.
     pub(crate) fn unmoved(&self, id: &str, now: Moment) -> Duration {
-        self.seen
-            .get(id)
-            .map_or(Duration::ZERO, |(_, since)| now.since(*since))
+        self.seen.get(id).map_or(Duration::ZERO, |(_, since)| now.since(*since))
     }
 
     /// The pulse that was watched.

@@ -37,24 +37,14 @@ impl<B: Backend> Supervisor<B> {
         let until = kept.cell.last_sent() + terms.timing.stale_after();
         let id = key.id.clone();
         let (done, confirmed) = tokio::sync::oneshot::channel();
-        self.depart(
-            Departure {
-                key,
-                session,
-                unsure: kept.unsure,
-            },
-            async move |this| {
-                let id = terms.key.id.clone();
-                if terms.kind == LeaseKind::Fsck {
-                    this.chronicle("released", &id, None);
-                }
-                this.tell(Event::Released {
-                    id,
-                    kind: terms.kind,
-                });
-                let _ = done.send(());
-            },
-        );
+        self.depart(Departure { key, session, unsure: kept.unsure }, async move |this| {
+            let id = terms.key.id.clone();
+            if terms.kind == LeaseKind::Fsck {
+                this.chronicle("released", &id, None);
+            }
+            this.tell(Event::Released { id, kind: terms.kind });
+            let _ = done.send(());
+        });
         let Some(reply) = reply else { return };
         self.spawn(async move |this| {
             let left = until.since(this.clock.now());
@@ -79,11 +69,7 @@ impl<B: Backend> Supervisor<B> {
     {
         self.pending.set(self.pending.get() + 1);
         self.spawn(async move |this| {
-            let Departure {
-                key,
-                mut session,
-                unsure,
-            } = departure;
+            let Departure { key, mut session, unsure } = departure;
             if !this.rules.hold(Rule::OneSession)
                 && let Ok(another) = this.call(this.backend.session()).await
             {

@@ -86,11 +86,7 @@ impl<B: Backend> Supervisor<B> {
             for cell in self.living() {
                 if let Some(why) = cell.expire() {
                     tracing::warn!(store = %cell.terms.store, lease = cell.terms.key.id, %why, "lease past its deadline");
-                    self.tell(Event::Lost {
-                        id: cell.terms.key.id.clone(),
-                        kind: cell.terms.kind,
-                        why,
-                    });
+                    self.tell(Event::Lost { id: cell.terms.key.id.clone(), kind: cell.terms.kind, why });
                 }
             }
         }
@@ -99,10 +95,7 @@ impl<B: Backend> Supervisor<B> {
     /// `refresh_heartbeat` of one lease.
     pub(crate) async fn refresh_one(&self, key: &LeaseKey, force: bool) -> Result<()> {
         let Some(cell) = self.leases.borrow().get(key).map(|kept| kept.cell.clone()) else {
-            return Err(crate::error::Error::internal(format!(
-                "the lease {} is no longer kept",
-                key.id
-            )));
+            return Err(crate::error::Error::internal(format!("the lease {} is no longer kept", key.id)));
         };
         let recently = self.clock.now().since(cell.last_sent()) < self.timing.refresh_interval / 2;
         if recently && !force {
@@ -134,13 +127,7 @@ impl<B: Backend> Supervisor<B> {
     /// The leases that are still refreshed.
     fn living(&self) -> Vec<Arc<LeaseCell>> {
         let over = |cell: &LeaseCell| matches!(cell.state(), State::Lost(_) | State::Released);
-        self.leases
-            .borrow()
-            .values()
-            .map(|kept| &kept.cell)
-            .filter(|cell| !over(cell))
-            .cloned()
-            .collect()
+        self.leases.borrow().values().map(|kept| &kept.cell).filter(|cell| !over(cell)).cloned().collect()
     }
 
     /// One round: refresh, then look for an fsck and another generation.
@@ -150,10 +137,7 @@ impl<B: Backend> Supervisor<B> {
         for chunk in cells.chunks(REFRESH_CHUNK) {
             let keys: Vec<LeaseKey> = chunk.iter().map(|cell| cell.terms.key.clone()).collect();
             let sent = self.clock.now();
-            match self
-                .call_for(self.timing.refresh_limit(), self.backend.refresh(&keys))
-                .await
-            {
+            match self.call_for(self.timing.refresh_limit(), self.backend.refresh(&keys)).await {
                 Ok(count) if count == keys.len() as u64 => {
                     for cell in chunk {
                         if self.confirmed(cell, sent) == Standing::NeedsLook {
@@ -172,10 +156,7 @@ impl<B: Backend> Supervisor<B> {
                 }
             }
         }
-        match self
-            .call_for(self.timing.refresh_limit(), self.backend.refresh_look())
-            .await
-        {
+        match self.call_for(self.timing.refresh_limit(), self.backend.refresh_look()).await {
             Ok(look) => self.conclude(cells, &matched, &look),
             Err(error) => {
                 tracing::debug!(store = %self.backend.store(), error = error.message, "look after a refresh failed");
@@ -202,25 +183,14 @@ impl<B: Backend> Supervisor<B> {
     fn confirm(&self, cell: &LeaseCell, sent: Moment) {
         if cell.confirm(sent) == Confirmation::Recovered {
             tracing::info!(store = %cell.terms.store, lease = cell.terms.key.id, "lease confirmed again");
-            self.tell(Event::Recovered {
-                id: cell.terms.key.id.clone(),
-                kind: cell.terms.kind,
-            });
+            self.tell(Event::Recovered { id: cell.terms.key.id.clone(), kind: cell.terms.kind });
         }
     }
 
     /// Fewer leases were matched than sent: those that are gone are lost. Those that stand were probably
     /// refreshed, but a read is no renewal: they take part in the next round.
-    async fn find_displaced(
-        &self,
-        chunk: &[Arc<LeaseCell>],
-        keys: &[LeaseKey],
-        sent: Moment,
-    ) -> Round {
-        match self
-            .call_for(self.timing.refresh_limit(), self.backend.standing(keys))
-            .await
-        {
+    async fn find_displaced(&self, chunk: &[Arc<LeaseCell>], keys: &[LeaseKey], sent: Moment) -> Round {
+        match self.call_for(self.timing.refresh_limit(), self.backend.standing(keys)).await {
             Ok(standing) => {
                 let standing: BTreeSet<LeaseKey> = standing.into_iter().collect();
                 for cell in chunk {
@@ -242,35 +212,21 @@ impl<B: Backend> Supervisor<B> {
     fn doubt(&self, cells: &[Arc<LeaseCell>]) {
         for cell in cells {
             if cell.doubt() {
-                self.tell(Event::Doubtful {
-                    id: cell.terms.key.id.clone(),
-                    kind: cell.terms.kind,
-                });
+                self.tell(Event::Doubtful { id: cell.terms.key.id.clone(), kind: cell.terms.kind });
             }
         }
     }
 
     /// What the look after a refresh means for each lease.
-    fn conclude(
-        &self,
-        cells: &[Arc<LeaseCell>],
-        matched: &[(Arc<LeaseCell>, Moment)],
-        look: &RefreshLook,
-    ) {
+    fn conclude(&self, cells: &[Arc<LeaseCell>], matched: &[(Arc<LeaseCell>, Moment)], look: &RefreshLook) {
         for cell in cells {
             let own_generation = cell.generation();
             let why = match (cell.terms.kind, &look.fsck) {
-                (LeaseKind::Writer, Some((_, Some(Phase::Exclusive)))) => {
-                    Some(LossReason::Displaced)
-                }
-                (LeaseKind::Fsck, fsck) if !owned(fsck.as_ref(), &cell.terms.key) => {
-                    Some(LossReason::Displaced)
-                }
+                (LeaseKind::Writer, Some((_, Some(Phase::Exclusive)))) => Some(LossReason::Displaced),
+                (LeaseKind::Fsck, fsck) if !owned(fsck.as_ref(), &cell.terms.key) => Some(LossReason::Displaced),
                 // An fsck that drains has no generation yet, and its own grant raises it under its feet.
                 (LeaseKind::Fsck, _) => None,
-                (LeaseKind::Writer, _) if look.generation != Some(own_generation) => {
-                    Some(LossReason::Generation)
-                }
+                (LeaseKind::Writer, _) if look.generation != Some(own_generation) => Some(LossReason::Generation),
                 (LeaseKind::Writer, _) => None,
             };
             if let Some(why) = why {

@@ -79,21 +79,13 @@ pub(crate) enum Confirmation {
 
 impl LeaseCell {
     /// A lease that is held from a write that was sent at `sent`.
-    pub(crate) fn new(
-        terms: Terms,
-        clock: Arc<dyn Clock>,
-        sent: Moment,
-        generation: i64,
-    ) -> LeaseCell {
+    pub(crate) fn new(terms: Terms, clock: Arc<dyn Clock>, sent: Moment, generation: i64) -> LeaseCell {
         let deadline = sent + terms.timing.valid_for();
         LeaseCell {
             deadline: AtomicU64::new(deadline.as_nanos()),
             generation: AtomicI64::new(generation),
             state: watch::Sender::new(State::Held),
-            confirmed: Mutex::new(Confirmed {
-                sent,
-                slept: slept(&*clock),
-            }),
+            confirmed: Mutex::new(Confirmed { sent, slept: slept(&*clock) }),
             token: Mutex::new(CancellationToken::new()),
             terms,
             clock,
@@ -114,8 +106,7 @@ impl LeaseCell {
 
     /// How long the lease is valid without another refresh; zero if it is not.
     pub(crate) fn remaining(&self) -> Duration {
-        self.deadline()
-            .map_or(Duration::ZERO, |deadline| deadline.since(self.clock.now()))
+        self.deadline().map_or(Duration::ZERO, |deadline| deadline.since(self.clock.now()))
     }
 
     /// `None` once the lease is over.
@@ -146,21 +137,12 @@ impl LeaseCell {
     /// The error for a lease that is over, for a holder.
     pub(crate) fn error(&self, why: LossReason) -> Error {
         let terms = &self.terms;
-        LeaseLost {
-            store: terms.store.clone(),
-            identifier: terms.key.id.clone(),
-            kind: terms.kind,
-            why,
-        }
-        .into()
+        LeaseLost { store: terms.store.clone(), identifier: terms.key.id.clone(), kind: terms.kind, why }.into()
     }
 
     /// The token of the present period of validity: cancelled when that ends.
     pub(crate) fn token(&self) -> CancellationToken {
-        self.token
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Completes when the lease is no longer valid. Woken by the supervisor's watchdog.
@@ -189,12 +171,8 @@ impl LeaseCell {
         if matches!(before, State::Expired(_)) {
             *self.token.lock().unwrap_or_else(PoisonError::into_inner) = CancellationToken::new();
         }
-        *self.confirmed() = Confirmed {
-            sent,
-            slept: slept(&*self.clock),
-        };
-        self.deadline
-            .fetch_max(deadline.as_nanos(), Ordering::AcqRel);
+        *self.confirmed() = Confirmed { sent, slept: slept(&*self.clock) };
+        self.deadline.fetch_max(deadline.as_nanos(), Ordering::AcqRel);
         self.state.send_if_modified(|state| {
             let over = matches!(state, State::Lost(_) | State::Released);
             !over && std::mem::replace(state, State::Held) != State::Held
@@ -249,19 +227,13 @@ impl LeaseCell {
     }
 
     fn confirmed(&self) -> std::sync::MutexGuard<'_, Confirmed> {
-        self.confirmed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn why_expired(&self) -> LossReason {
         let confirmed = *self.confirmed();
         let slept = slept(&*self.clock).saturating_sub(confirmed.slept);
-        if slept * 2 > self.clock.now().since(confirmed.sent) {
-            LossReason::Suspended
-        } else {
-            LossReason::Deadline
-        }
+        if slept * 2 > self.clock.now().since(confirmed.sent) { LossReason::Suspended } else { LossReason::Deadline }
     }
 }
 
@@ -279,10 +251,7 @@ mod tests {
         let clock = ManualClock::new();
         let terms = Terms {
             store: StoreName::new("test"),
-            key: LeaseKey {
-                id: "lease/1".to_owned(),
-                owner: "me".to_owned(),
-            },
+            key: LeaseKey { id: "lease/1".to_owned(), owner: "me".to_owned() },
             kind: LeaseKind::Writer,
             timing: LeaseTiming::default(),
         };

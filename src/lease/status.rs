@@ -174,10 +174,7 @@ pub struct Status {
 impl Status {
     /// The leases that will not go away without a person: stale and malformed ones.
     pub fn needing_a_person(&self) -> impl Iterator<Item = &LeaseInfo> {
-        self.fsck
-            .iter()
-            .chain(&self.writers)
-            .filter(|lease| lease.state != LeaseState::Fresh)
+        self.fsck.iter().chain(&self.writers).filter(|lease| lease.state != LeaseState::Fresh)
     }
 }
 
@@ -207,14 +204,9 @@ impl fmt::Display for StoreState {
     }
 }
 
-pub(crate) fn millis<S: Serializer>(
-    duration: &Option<Duration>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+pub(crate) fn millis<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     match duration {
-        Some(duration) => {
-            serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
-        }
+        Some(duration) => serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
         None => serializer.serialize_none(),
     }
 }
@@ -241,9 +233,6 @@ pub struct HistoryEntry {
     pub reason: Option<String>,
 }
 
-pub(crate) fn as_millis<S: Serializer>(
-    duration: &Duration,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_millis<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     millis(&Some(*duration), serializer)
 }

@@ -12,9 +12,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::sync::{Notify, broadcast, mpsc};
 
-use crate::backend::{
-    Access, Answer, Backend, BackendError, Fault, HistoryLine, LeaseKey, NewLease,
-};
+use crate::backend::{Access, Answer, Backend, BackendError, Fault, HistoryLine, LeaseKey, NewLease};
 use crate::clock::{Clock, Moment, within};
 use crate::entropy::Entropy;
 use crate::error::{Error, LossReason, Result};
@@ -152,22 +150,14 @@ impl<B: Backend> Supervisor<B> {
             Command::Writer(request, reply) => {
                 self.answer(reply, async move |this| this.acquire_writer(&request).await)
             }
-            Command::Fsck(request, reply) => {
-                self.answer(reply, async move |this| this.acquire_fsck(&request).await)
-            }
-            Command::Clear(request, reply) => {
-                self.answer(reply, async move |this| this.clear(&request).await)
-            }
-            Command::Prune(request, reply) => {
-                self.answer(reply, async move |this| this.prune(&request).await)
-            }
+            Command::Fsck(request, reply) => self.answer(reply, async move |this| this.acquire_fsck(&request).await),
+            Command::Clear(request, reply) => self.answer(reply, async move |this| this.clear(&request).await),
+            Command::Prune(request, reply) => self.answer(reply, async move |this| this.prune(&request).await),
             Command::Status(reply) => self.answer(reply, async |this| this.status().await),
             Command::History(reply) => self.answer(reply, async |this| this.history().await),
             Command::Record(line, reply) => {
                 self.answer(reply, async move |this| {
-                    this.call(this.backend.record(&line))
-                        .await
-                        .map_err(|e| this.fail(e))
+                    this.call(this.backend.record(&line)).await.map_err(|e| this.fail(e))
                 });
             }
             Command::Refresh { key, force, reply } => {
@@ -217,34 +207,21 @@ impl<B: Backend> Supervisor<B> {
         self.call_for(self.timing.call_limit(), call).await
     }
 
-    pub(crate) async fn call_for<T>(
-        &self,
-        limit: Duration,
-        call: impl Future<Output = Answer<T>>,
-    ) -> Answer<T> {
-        within(&*self.clock, limit, call)
-            .await
-            .unwrap_or_else(|| Err(no_answer(limit)))
+    pub(crate) async fn call_for<T>(&self, limit: Duration, call: impl Future<Output = Answer<T>>) -> Answer<T> {
+        within(&*self.clock, limit, call).await.unwrap_or_else(|| Err(no_answer(limit)))
     }
 
     /// Checks once, before the first verb that writes, that the store can take its writes.
     pub(crate) async fn writable(&self) -> Result<()> {
         if !self.writable.get() {
-            self.retry(self.timing.refresh_interval, async || {
-                self.backend.ready(Access::Write).await
-            })
-            .await?;
+            self.retry(self.timing.refresh_interval, async || self.backend.ready(Access::Write).await).await?;
             self.writable.set(true);
         }
         Ok(())
     }
 
     /// Repeats a call that changes nothing, or nothing twice, while it fails for a passing reason.
-    pub(crate) async fn retry<T>(
-        &self,
-        patience: Duration,
-        mut call: impl AsyncFnMut() -> Answer<T>,
-    ) -> Result<T> {
+    pub(crate) async fn retry<T>(&self, patience: Duration, mut call: impl AsyncFnMut() -> Answer<T>) -> Result<T> {
         let give_up = self.clock.now() + patience;
         let mut pause = self.timing.poll_initial;
         loop {
@@ -284,12 +261,7 @@ impl<B: Backend> Supervisor<B> {
     }
 
     /// A document for a new acquisition.
-    pub(crate) fn new_lease(
-        &self,
-        kind: LeaseKind,
-        label: Option<&String>,
-        reason: Option<&String>,
-    ) -> NewLease {
+    pub(crate) fn new_lease(&self, kind: LeaseKind, label: Option<&String>, reason: Option<&String>) -> NewLease {
         let owner = self.entropy.name().to_string();
         let id = match kind {
             LeaseKind::Fsck => crate::backend::FSCK_ID.to_owned(),
@@ -305,22 +277,13 @@ impl<B: Backend> Supervisor<B> {
     }
 
     fn holder(&self, label: Option<&String>) -> Holder {
-        Holder {
-            label: label.or(self.holder.label.as_ref()).cloned(),
-            ..self.holder.clone()
-        }
+        Holder { label: label.or(self.holder.label.as_ref()).cloned(), ..self.holder.clone() }
     }
 
     /// Takes a lease into care. From now on it is refreshed.
     pub(crate) fn keep(&self, cell: Arc<LeaseCell>) {
-        let kept = Kept {
-            cell: cell.clone(),
-            session: None,
-            unsure: false,
-        };
-        self.leases
-            .borrow_mut()
-            .insert(cell.terms.key.clone(), kept);
+        let kept = Kept { cell: cell.clone(), session: None, unsure: false };
+        self.leases.borrow_mut().insert(cell.terms.key.clone(), kept);
         self.added.notify_one();
         self.added_to_watch.notify_one();
     }
@@ -332,9 +295,7 @@ impl<B: Backend> Supervisor<B> {
     /// A lease of this coordinator that a new one of `kind` would wait for for ever.
     pub(crate) fn own_lease_in_the_way(&self, kind: LeaseKind) -> Option<Error> {
         let leases = self.leases.borrow();
-        let standing = |kept: &&Kept<B::Session>| {
-            !matches!(kept.cell.state(), State::Lost(_) | State::Released)
-        };
+        let standing = |kept: &&Kept<B::Session>| !matches!(kept.cell.state(), State::Lost(_) | State::Released);
         let conflicts = |kept: &&Kept<B::Session>| match kind {
             LeaseKind::Fsck => true,
             LeaseKind::Writer => kept.cell.terms.kind == LeaseKind::Fsck,
@@ -350,18 +311,8 @@ impl<B: Backend> Supervisor<B> {
     }
 
     /// Writes a line of the audit trail behind the verb's back: it must never fail or delay the verb.
-    pub(crate) fn chronicle(
-        self: &Rc<Self>,
-        what: &'static str,
-        lease: &str,
-        reason: Option<String>,
-    ) {
-        let line = HistoryLine {
-            what,
-            lease: Some(lease.to_owned()),
-            holder: self.holder.clone(),
-            reason,
-        };
+    pub(crate) fn chronicle(self: &Rc<Self>, what: &'static str, lease: &str, reason: Option<String>) {
+        let line = HistoryLine { what, lease: Some(lease.to_owned()), holder: self.holder.clone(), reason };
         self.pending.set(self.pending.get() + 1);
         self.spawn(async move |this| {
             if let Err(error) = this.call(this.backend.record(&line)).await {
@@ -413,18 +364,11 @@ impl<B: Backend> Supervisor<B> {
     pub(crate) fn lose(&self, cell: &LeaseCell, why: LossReason) {
         if cell.lose(why) {
             tracing::warn!(store = %cell.terms.store, lease = cell.terms.key.id, %why, "lease lost");
-            self.tell(Event::Lost {
-                id: cell.terms.key.id.clone(),
-                kind: cell.terms.kind,
-                why,
-            });
+            self.tell(Event::Lost { id: cell.terms.key.id.clone(), kind: cell.terms.kind, why });
         }
     }
 }
 
 pub(crate) fn no_answer(limit: Duration) -> BackendError {
-    BackendError::new(
-        Fault::Unknown,
-        format!("no answer within {}", crate::describe::duration(limit)),
-    )
+    BackendError::new(Fault::Unknown, format!("no answer within {}", crate::describe::duration(limit)))
 }

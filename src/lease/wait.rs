@@ -49,20 +49,14 @@ impl Waiting {
         }
         if self.told.as_ref() != Some(&seen) {
             self.told = Some(seen);
-            supervisor.tell(Event::Waiting {
-                behind: Box::new(lease),
-            });
+            supervisor.tell(Event::Waiting { behind: Box::new(lease) });
         }
         self.sleep(supervisor, self.give_up).await;
         Ok(())
     }
 
     /// A passing trouble: sleeps, or gives up.
-    pub(crate) async fn trouble<B: Backend>(
-        &mut self,
-        supervisor: &Supervisor<B>,
-        error: BackendError,
-    ) -> Result<()> {
+    pub(crate) async fn trouble<B: Backend>(&mut self, supervisor: &Supervisor<B>, error: BackendError) -> Result<()> {
         if !error.is_transient() || supervisor.clock.now() >= self.give_up_on_trouble {
             return Err(supervisor.fail(error));
         }
@@ -78,17 +72,12 @@ impl Waiting {
     async fn sleep<B: Backend>(&mut self, supervisor: &Supervisor<B>, at_most: Moment) {
         let jittered = supervisor.entropy.jitter(self.pause, 0.5);
         self.pause = (self.pause * 2).min(supervisor.timing.poll_max);
-        supervisor
-            .sleep_until((supervisor.clock.now() + jittered).min(at_most))
-            .await;
+        supervisor.sleep_until((supervisor.clock.now() + jittered).min(at_most)).await;
     }
 }
 
 /// The refusal that names the fsck lease in the way.
 pub(crate) fn held<B: Backend>(supervisor: &Supervisor<B>, lease: LeaseInfo) -> Error {
     let stale = lease.state != LeaseState::Fresh;
-    Error::locked(
-        supervisor.backend.store(),
-        Locked::FsckHeld { lease, stale },
-    )
+    Error::locked(supervisor.backend.store(), Locked::FsckHeld { lease, stale })
 }

@@ -45,11 +45,7 @@ impl<B: Backend> Supervisor<B> {
     }
 
     async fn try_writer(self: &Rc<Self>, request: &WriterRequest) -> Result<Tried<Hold, B::Pulse>> {
-        let lease = self.new_lease(
-            LeaseKind::Writer,
-            request.label.as_ref(),
-            request.reason.as_ref(),
-        );
+        let lease = self.new_lease(LeaseKind::Writer, request.label.as_ref(), request.reason.as_ref());
         let mut attempt = match Attempt::open(self, lease).await {
             Ok(attempt) => attempt,
             Err(error) => return Ok(Tried::Trouble(error)),
@@ -100,18 +96,10 @@ impl<B: Backend> Supervisor<B> {
             return Ok(Tried::Trouble(BackendError::new(Fault::Unknown, what)));
         }
         attempt.confirmed();
-        let terms = Terms {
-            store: self.backend.store().clone(),
-            key,
-            kind: LeaseKind::Writer,
-            timing: self.timing,
-        };
+        let terms = Terms { store: self.backend.store().clone(), key, kind: LeaseKind::Writer, timing: self.timing };
         let cell = Arc::new(LeaseCell::new(terms, self.clock.clone(), sent, generation));
         attempt.keep(&cell);
-        self.tell(Event::Acquired {
-            id: cell.terms.key.id.clone(),
-            kind: LeaseKind::Writer,
-        });
+        self.tell(Event::Acquired { id: cell.terms.key.id.clone(), kind: LeaseKind::Writer });
         Ok(Tried::Done(attempt.succeed(cell)))
     }
 

@@ -41,13 +41,9 @@ impl Mongo {
     /// Whether leases can be looked at, or made, here.
     pub(super) async fn check(&self, access: Access) -> Answer<()> {
         self.check_collection().await?;
-        look::look(
-            &self.collection,
-            None,
-            statements::try_look(self.collection.name()),
-        )
-        .await
-        .map_err(|error| self.faults.look(error))?;
+        look::look(&self.collection, None, statements::try_look(self.collection.name()))
+            .await
+            .map_err(|error| self.faults.look(error))?;
         match access {
             Access::Look => Ok(()),
             Access::Write => {
@@ -83,9 +79,7 @@ impl Mongo {
     }
 
     async fn check_indexes(&self) -> Answer<()> {
-        let found = self
-            .listed(doc! { "listIndexes": self.collection.name() })
-            .await?;
+        let found = self.listed(doc! { "listIndexes": self.collection.name() }).await?;
         for found in &found {
             index(found).map_err(refuse)?;
         }
@@ -109,11 +103,9 @@ impl Mongo {
         let suspect = match sharded {
             Ok(Some(entry)) => entry.get_document("key").ok().cloned(),
             Ok(None) => None,
-            Err(_) => indexes
-                .iter()
-                .filter_map(|index| index.get_document("key").ok())
-                .find(|key| !by_id(key))
-                .cloned(),
+            Err(_) => {
+                indexes.iter().filter_map(|index| index.get_document("key").ok()).find(|key| !by_id(key)).cloned()
+            }
         };
         match suspect.filter(|key| !by_id(key)) {
             None => Ok(()),
@@ -133,14 +125,8 @@ impl Mongo {
             }
             Err(error) => return Err(self.faults.look(error)),
         };
-        let batch = reply
-            .get_document("cursor")
-            .and_then(|cursor| cursor.get_array("firstBatch"));
-        Ok(batch
-            .into_iter()
-            .flatten()
-            .filter_map(|found| found.as_document().cloned())
-            .collect())
+        let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
+        Ok(batch.into_iter().flatten().filter_map(|found| found.as_document().cloned()).collect())
     }
 }
 
@@ -153,10 +139,8 @@ fn by_id(key: &Document) -> bool {
 fn collection(name: &str, found: &Document) -> Result<(), String> {
     let kind = found.get_str("type").unwrap_or("collection");
     let options = found.get_document("options").cloned().unwrap_or_default();
-    let locale = options
-        .get_document("collation")
-        .and_then(|collation| collation.get_str("locale"))
-        .unwrap_or("simple");
+    let locale =
+        options.get_document("collation").and_then(|collation| collation.get_str("locale")).unwrap_or("simple");
     let wrong = if kind == "timeseries" {
         "is a time-series collection"
     } else if kind != "collection" {
@@ -182,9 +166,7 @@ fn index(found: &Document) -> Result<(), String> {
     let is_id = key == doc! { "_id": 1 };
     let wrong = if found.contains_key("expireAfterSeconds") {
         "is a TTL index: it would delete live leases"
-    } else if !is_id
-        && (found.get_bool("unique").unwrap_or(false)
-            || found.get_bool("prepareUnique").unwrap_or(false))
+    } else if !is_id && (found.get_bool("unique").unwrap_or(false) || found.get_bool("prepareUnique").unwrap_or(false))
     {
         "is unique: it would keep leases from being made"
     } else {

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use bson::doc;
 use mongodb::Client;
-use mongodb::options::{
-    Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern,
-};
+use mongodb::options::{Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern};
 
 use crate::backend::{Answer, BackendError, Fault};
 use crate::error::Error;
@@ -52,10 +50,7 @@ pub(super) enum Topology {
 
 /// Everywhere the same: confirmed by a majority, in the journal, without a time limit of its own.
 pub(super) fn durable() -> WriteConcern {
-    WriteConcern::builder()
-        .w(Acknowledgment::Majority)
-        .journal(true)
-        .build()
+    WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build()
 }
 
 impl Mongo {
@@ -70,24 +65,14 @@ impl Mongo {
         }
     }
 
-    async fn open(
-        url: &MongoUrl,
-        collection: &str,
-        named: bool,
-        name: &StoreName,
-    ) -> Answer<Mongo> {
+    async fn open(url: &MongoUrl, collection: &str, named: bool, name: &StoreName) -> Answer<Mongo> {
         let faults = Faults::new(Scrub::new(url.expose()), url.database());
         checks::collection_name(url.database(), collection)?;
-        let mut options = ClientOptions::parse(url.expose())
-            .await
-            .map_err(|error| faults.url(error))?;
+        let mut options = ClientOptions::parse(url.expose()).await.map_err(|error| faults.url(error))?;
         force(&mut options);
         let client = Client::with_options(options).map_err(|error| faults.url(error))?;
         let database = client.database(url.database());
-        let hello = database
-            .run_command(doc! { "hello": 1 })
-            .await
-            .map_err(|error| faults.look(error))?;
+        let hello = database.run_command(doc! { "hello": 1 }).await.map_err(|error| faults.look(error))?;
         if !hello.get_bool("isWritablePrimary").unwrap_or(false) {
             return Err(BackendError::new(
                 Fault::Invalid,
@@ -100,14 +85,7 @@ impl Mongo {
         } else {
             Topology::Standalone
         };
-        Ok(Mongo {
-            name: name.clone(),
-            collection: database.collection(collection),
-            database,
-            topology,
-            named,
-            faults,
-        })
+        Ok(Mongo { name: name.clone(), collection: database.collection(collection), database, topology, named, faults })
     }
 }
 
@@ -128,9 +106,7 @@ fn force(options: &mut ClientOptions) {
     let pool = options.max_pool_size.filter(|size| *size > 0);
     options.max_pool_size = Some(pool.map_or(POOL, |size| size.min(POOL)));
     options.min_pool_size = options.min_pool_size.map(|size| size.min(POOL));
-    options
-        .app_name
-        .get_or_insert_with(|| "lockhouse".to_owned());
+    options.app_name.get_or_insert_with(|| "lockhouse".to_owned());
 }
 
 #[cfg(test)]
@@ -154,14 +130,8 @@ mod tests {
         assert_eq!(options.write_concern, Some(durable()));
         assert_eq!(durable().w_timeout, None);
         assert_eq!(options.read_concern, Some(ReadConcern::majority()));
-        assert!(matches!(
-            options.selection_criteria,
-            Some(SelectionCriteria::ReadPreference(ReadPreference::Primary))
-        ));
-        assert_eq!(
-            (options.retry_writes, options.retry_reads),
-            (Some(true), Some(true))
-        );
+        assert!(matches!(options.selection_criteria, Some(SelectionCriteria::ReadPreference(ReadPreference::Primary))));
+        assert_eq!((options.retry_writes, options.retry_reads), (Some(true), Some(true)));
         assert_eq!(options.server_selection_timeout, Some(SELECTION));
         assert_eq!(options.connect_timeout, Some(CONNECTING));
         assert_eq!(options.max_pool_size, Some(POOL));
@@ -172,10 +142,7 @@ mod tests {
     async fn what_is_stricter_or_a_name_stays() {
         let options =
             forced("mongodb://h/db?serverSelectionTimeoutMS=50&connectTimeoutMS=60&maxPoolSize=3&appName=shop").await;
-        assert_eq!(
-            options.server_selection_timeout,
-            Some(Duration::from_millis(50))
-        );
+        assert_eq!(options.server_selection_timeout, Some(Duration::from_millis(50)));
         assert_eq!(options.connect_timeout, Some(Duration::from_millis(60)));
         assert_eq!(options.max_pool_size, Some(3));
         assert_eq!(options.app_name.as_deref(), Some("shop"));

@@ -127,21 +127,15 @@ pub(super) fn record(document: &RawDocument, now: Option<bson::DateTime>) -> Rec
     let parts = Parts::of(document);
     let id = parts.id.and_then(|id| id.as_str()).unwrap_or_default();
     let owner = parts.owner.and_then(|owner| owner.as_str());
-    let heartbeat = parts
-        .heartbeat
-        .and_then(|heartbeat| heartbeat.as_datetime());
+    let heartbeat = parts.heartbeat.and_then(|heartbeat| heartbeat.as_datetime());
     let is_lease = id == FSCK_ID || parts.kind.and_then(|kind| kind.as_str()) == Some(WRITER);
-    let lockhouse = parts
-        .lockhouse
-        .and_then(|lockhouse| lockhouse.as_document());
+    let lockhouse = parts.lockhouse.and_then(|lockhouse| lockhouse.as_document());
     // What the server finds by the path `lockhouse.beats` in an array is not what is found here.
     let plain = !matches!(parts.lockhouse, Some(RawBsonRef::Array(_)));
     let pulse = match (owner, heartbeat) {
-        (Some(owner), Some(heartbeat)) if is_lease && plain => Pulse::Beat {
-            owner: owner.to_owned(),
-            heartbeat,
-            beats: Beats::of(lockhouse),
-        },
+        (Some(owner), Some(heartbeat)) if is_lease && plain => {
+            Pulse::Beat { owner: owner.to_owned(), heartbeat, beats: Beats::of(lockhouse) }
+        }
         _ => Pulse::Whole(document.to_owned()),
     };
     Record {
@@ -150,10 +144,9 @@ pub(super) fn record(document: &RawDocument, now: Option<bson::DateTime>) -> Rec
         malformed: owner.is_none() || heartbeat.is_none() || !is_lease,
         pulse,
         heartbeat: heartbeat.and_then(timestamp),
-        age_ms: heartbeat.zip(now).map(|(heartbeat, now)| {
-            now.timestamp_millis()
-                .saturating_sub(heartbeat.timestamp_millis())
-        }),
+        age_ms: heartbeat
+            .zip(now)
+            .map(|(heartbeat, now)| now.timestamp_millis().saturating_sub(heartbeat.timestamp_millis())),
         ours: lockhouse.and_then(|lockhouse| ours(owner?, lockhouse)),
     }
 }
@@ -205,9 +198,7 @@ fn integer(value: RawBsonRef<'_>) -> Option<i64> {
 }
 
 fn read_phase(phase: &str) -> Option<Phase> {
-    [Phase::Draining, Phase::Exclusive]
-        .into_iter()
-        .find(|known| known.as_str() == phase)
+    [Phase::Draining, Phase::Exclusive].into_iter().find(|known| known.as_str() == phase)
 }
 
 fn read_holder(holder: &RawDocument) -> Holder {
@@ -271,10 +262,7 @@ mod tests {
 
     fn lease(id: &str) -> NewLease {
         NewLease {
-            key: LeaseKey {
-                id: id.to_owned(),
-                owner: "o1".to_owned(),
-            },
+            key: LeaseKey { id: id.to_owned(), owner: "o1".to_owned() },
             refresh_interval: Duration::from_secs(2),
             stale_after: Duration::from_secs(8),
             reason: Some("$$ROOT\0\n".to_owned()),
@@ -297,10 +285,7 @@ mod tests {
                 "_id": id, "kind": "writer", "owner": "o1", "heartbeat": at(4_000), "lockhouse": lockhouse(&lease),
             });
             assert!(!read.malformed);
-            assert_eq!(
-                (read.age_ms, read.owner.as_deref()),
-                (Some(1_000), Some("o1"))
-            );
+            assert_eq!((read.age_ms, read.owner.as_deref()), (Some(1_000), Some("o1")));
             let ours = read.ours.unwrap();
             assert_eq!(ours.holder.as_ref(), Some(&lease.holder));
             assert_eq!(ours.reason, lease.reason);
@@ -319,12 +304,7 @@ mod tests {
         assert!(read(document(other.clone().into())).ours.is_none());
         other.insert("for", "o2");
         assert!(read(document(other.clone().into())).ours.is_some());
-        for version in [
-            Bson::Int32(2),
-            Bson::Double(1.0),
-            Bson::Null,
-            Bson::String("1".into()),
-        ] {
+        for version in [Bson::Int32(2), Bson::Double(1.0), Bson::Null, Bson::String("1".into())] {
             other.insert("version", version);
             let read = read(document(other.clone().into()));
             assert!(read.ours.is_none() && !read.malformed);
@@ -339,12 +319,7 @@ mod tests {
         for field in ["kind", "owner", "heartbeat"] {
             let mut shapes = vec![good.clone()];
             shapes[0].remove(field);
-            for value in [
-                Bson::Null,
-                Bson::Int64(7),
-                Bson::Array(vec![good[field].clone()]),
-                doc! {}.into(),
-            ] {
+            for value in [Bson::Null, Bson::Int64(7), Bson::Array(vec![good[field].clone()]), doc! {}.into()] {
                 let mut shape = good.clone();
                 shape.insert(field, value);
                 shapes.push(shape);
@@ -371,10 +346,7 @@ mod tests {
         });
         assert_eq!((read.age_ms, read.heartbeat), (Some(i64::MAX), None));
         let ours = read.ours.unwrap();
-        assert_eq!(
-            (ours.stale_after, ours.refresh_interval, ours.phase),
-            (None, None, None)
-        );
+        assert_eq!((ours.stale_after, ours.refresh_interval, ours.phase), (None, None, None));
         assert_eq!(ours.holder, Some(Holder::default()));
     }
 
@@ -383,12 +355,7 @@ mod tests {
         let generation = |value: Bson| generation(&raw(doc! { "generation": value }));
         assert_eq!(generation(Bson::Int32(7)), Some(7));
         assert_eq!(generation(Bson::Int64(7)), Some(7));
-        for other in [
-            Bson::Double(7.0),
-            Bson::Null,
-            Bson::Boolean(true),
-            Bson::String("7".into()),
-        ] {
+        for other in [Bson::Double(7.0), Bson::Null, Bson::Boolean(true), Bson::String("7".into())] {
             assert_eq!(generation(other), None);
         }
     }

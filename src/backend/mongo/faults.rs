@@ -7,9 +7,7 @@
 
 use std::fmt;
 
-use mongodb::error::{
-    Error, ErrorKind, NO_WRITES_PERFORMED, TRANSIENT_TRANSACTION_ERROR, WriteFailure,
-};
+use mongodb::error::{Error, ErrorKind, NO_WRITES_PERFORMED, TRANSIENT_TRANSACTION_ERROR, WriteFailure};
 
 use crate::backend::{BackendError, Fault};
 use crate::describe;
@@ -38,10 +36,7 @@ pub(super) struct Faults {
 
 impl Faults {
     pub(super) fn new(scrub: Scrub, database: &str) -> Faults {
-        Faults {
-            scrub,
-            database: database.to_owned(),
-        }
+        Faults { scrub, database: database.to_owned() }
     }
 
     /// For a read.
@@ -88,10 +83,8 @@ impl Faults {
     }
 
     fn message(&self, fault: Fault, effect: Effect, error: &Error) -> String {
-        let unreachable = matches!(
-            *error.kind,
-            ErrorKind::ServerSelection { .. } | ErrorKind::DnsResolve { .. } | ErrorKind::Io(_)
-        );
+        let unreachable =
+            matches!(*error.kind, ErrorKind::ServerSelection { .. } | ErrorKind::DnsResolve { .. } | ErrorKind::Io(_));
         match fault {
             Fault::Exists => "a document with that id stands already; look again".to_owned(),
             Fault::Busy if unreachable => {
@@ -134,9 +127,7 @@ fn invalid(error: &Error) -> &'static str {
         }
         Some(166) => "the collection is a view; name another with --collection",
         Some(10_334 | 17_419 | 17_420) => "the label or the reason is too long for a document",
-        Some(61) => {
-            "the collection is sharded on another key than _id; name another with --collection"
-        }
+        Some(61) => "the collection is sharded on another key than _id; name another with --collection",
         _ => "the server refuses the statement; what it said follows",
     }
 }
@@ -153,8 +144,8 @@ mod codes {
     pub(super) const REJECTED: &[i32] = &[24, 112, 249, 13_388, 16_500];
     /// The store or the statement is at fault and stays so.
     pub(super) const INVALID: &[i32] = &[
-        2, 9, 14, 20, 26, 40, 48, 56, 59, 61, 66, 72, 73, 115, 121, 166, 168, 263, 303, 10_334,
-        17_276, 17_419, 17_420, 31_325, 40_324,
+        2, 9, 14, 20, 26, 40, 48, 56, 59, 61, 66, 72, 73, 115, 121, 166, 168, 263, 303, 10_334, 17_276, 17_419, 17_420,
+        31_325, 40_324,
     ];
     /// Passing trouble, or an election: on the way in or after the write was done. HostUnreachable,
     /// HostNotFound, NetworkTimeout, MaxTimeMSExpired, WriteConcernFailed, UnknownReplWriteConcern,
@@ -164,8 +155,8 @@ mod codes {
     /// NotWritablePrimary, InterruptedAtShutdown, Interrupted, InterruptedDueToReplStateChange,
     /// NotPrimaryNoSecondaryOk, NotPrimaryOrSecondary, and 10058 of old servers.
     pub(super) const PASSING: &[i32] = &[
-        6, 7, 50, 64, 79, 89, 91, 100, 117, 133, 134, 189, 202, 225, 251, 262, 279, 9001, 10_058,
-        10_107, 11_600, 11_601, 11_602, 13_435, 13_436,
+        6, 7, 50, 64, 79, 89, 91, 100, 117, 133, 134, 189, 202, 225, 251, 262, 279, 9001, 10_058, 10_107, 11_600,
+        11_601, 11_602, 13_435, 13_436,
     ];
     /// From here on a code is the number of one assertion in the server's source: it stops the one
     /// document that it concerns.
@@ -175,9 +166,7 @@ mod codes {
 /// What is known about the effect of the statement that `error` answers.
 pub(super) fn classify(error: &Error, effect: Effect) -> Fault {
     // A transaction that the server ended, whatever the reason, left nothing behind.
-    if matches!(effect, Effect::Staged | Effect::Commit)
-        && error.contains_label(TRANSIENT_TRANSACTION_ERROR)
-    {
+    if matches!(effect, Effect::Staged | Effect::Commit) && error.contains_label(TRANSIENT_TRANSACTION_ERROR) {
         return Fault::Busy;
     }
     if codes_of(error).any(|code| codes::EXISTS.contains(&code)) {
@@ -204,9 +193,9 @@ pub(super) fn classify(error: &Error, effect: Effect) -> Fault {
         | ErrorKind::InvalidResponse { .. }
         | ErrorKind::Bson(_)
         | ErrorKind::BsonDeserialization(_) => uncertain,
-        ErrorKind::SessionsNotSupported
-        | ErrorKind::InvalidTlsConfig { .. }
-        | ErrorKind::IncompatibleServer { .. } => Fault::Invalid,
+        ErrorKind::SessionsNotSupported | ErrorKind::InvalidTlsConfig { .. } | ErrorKind::IncompatibleServer { .. } => {
+            Fault::Invalid
+        }
         ErrorKind::InvalidArgument { .. }
         | ErrorKind::BsonSerialization(_)
         | ErrorKind::Transaction { .. }
@@ -266,10 +255,7 @@ fn codes_of(error: &Error) -> impl Iterator<Item = i32> + '_ {
 fn text(error: &Error) -> String {
     match error.kind.as_ref() {
         ErrorKind::Command(command) => {
-            format!(
-                "{} ({}): {}",
-                command.code_name, command.code, command.message
-            )
+            format!("{} ({}): {}", command.code_name, command.code, command.message)
         }
         ErrorKind::Write(WriteFailure::WriteError(write)) => {
             format!("write error {}: {}", write.code, write.message)
@@ -319,9 +305,8 @@ mod tests {
 
     #[test]
     fn a_duplicate_key_means_exists_in_every_shape() {
-        let many = |field: &str, value: bson::Bson| -> Error {
-            ErrorKind::InsertMany(read(doc! { field: value })).into()
-        };
+        let many =
+            |field: &str, value: bson::Bson| -> Error { ErrorKind::InsertMany(read(doc! { field: value })).into() };
         let error = doc! { "index": 0, "code": 11_000, "errmsg": "x" };
         for shape in [
             command(11_000),
@@ -340,17 +325,9 @@ mod tests {
     #[test]
     fn a_write_that_may_have_been_applied_is_unknown() {
         let io: Error = std::io::Error::from(std::io::ErrorKind::ConnectionReset).into();
-        for error in [
-            io,
-            command(50),
-            command(64),
-            concern(50),
-            concern(64),
-            concern(11_602),
-            concern(100),
-        ]
-        .into_iter()
-        .chain([91, 117, 189, 10_107, 11_600, 11_602, 13_435, 251, 225, 1, 8].map(command))
+        for error in [io, command(50), command(64), concern(50), concern(64), concern(11_602), concern(100)]
+            .into_iter()
+            .chain([91, 117, 189, 10_107, 11_600, 11_602, 13_435, 251, 225, 1, 8].map(command))
         {
             assert_eq!(classify(&error, Effect::Write), Fault::Unknown, "{error}");
             assert_eq!(classify(&error, Effect::Commit), Fault::Unknown, "{error}");
@@ -360,8 +337,8 @@ mod tests {
     #[test]
     fn the_same_trouble_leaves_nothing_behind_when_it_answers_a_read_or_an_open_transaction() {
         let io: Error = std::io::Error::from(std::io::ErrorKind::ConnectionReset).into();
-        for error in std::iter::once(io)
-            .chain([50, 91, 112, 117, 189, 10_107, 11_600, 11_602, 16_500, 251].map(command))
+        for error in
+            std::iter::once(io).chain([50, 91, 112, 117, 189, 10_107, 11_600, 11_602, 16_500, 251].map(command))
         {
             assert_eq!(classify(&error, Effect::Look), Fault::Busy, "{error}");
             assert_eq!(classify(&error, Effect::Staged), Fault::Busy, "{error}");

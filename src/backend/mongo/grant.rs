@@ -36,12 +36,9 @@ impl Mongo {
                 None => Grant::Displaced,
             });
         }
-        let target = generation.checked_add(1).ok_or_else(|| {
-            BackendError::new(
-                Fault::Invalid,
-                "the layout's generation cannot be raised any more",
-            )
-        })?;
+        let target = generation
+            .checked_add(1)
+            .ok_or_else(|| BackendError::new(Fault::Invalid, "the layout's generation cannot be raised any more"))?;
         match self.topology {
             Topology::Replicated { .. } => self.transaction(session, key, target).await,
             Topology::Standalone => {
@@ -61,12 +58,7 @@ impl Mongo {
         }
     }
 
-    async fn transaction(
-        &self,
-        session: &mut Session,
-        key: &LeaseKey,
-        target: i64,
-    ) -> Answer<Grant> {
+    async fn transaction(&self, session: &mut Session, key: &LeaseKey, target: i64) -> Answer<Grant> {
         let begun = session.begin(durable()).await;
         let begun = begun.map_err(|error| self.faults.staged(error))?;
         let grant = self.raise(begun, key, target).await;
@@ -87,12 +79,7 @@ impl Mongo {
     }
 
     /// Both statements, and whether this lease was granted for the first time.
-    async fn raise(
-        &self,
-        session: &mut ClientSession,
-        key: &LeaseKey,
-        target: i64,
-    ) -> Result<(Grant, bool), Error> {
+    async fn raise(&self, session: &mut ClientSession, key: &LeaseKey, target: i64) -> Result<(Grant, bool), Error> {
         let Some(before) = self.phase(session, key, Some(target)).await? else {
             return Ok((Grant::Displaced, true));
         };
@@ -100,10 +87,7 @@ impl Mongo {
         let target = noted.unwrap_or(target);
         let raised = self
             .collection
-            .update_one(
-                statements::layout_at(target.saturating_sub(1)),
-                statements::raise(),
-            )
+            .update_one(statements::layout_at(target.saturating_sub(1)), statements::raise())
             .session(&mut *session)
             .await?;
         let first = noted.is_none();
@@ -111,12 +95,7 @@ impl Mongo {
             return Ok((Grant::Granted(target), first));
         }
         let layout = match noted {
-            Some(_) => {
-                self.collection
-                    .find_one(statements::id(LAYOUT_ID))
-                    .session(session)
-                    .await?
-            }
+            Some(_) => self.collection.find_one(statements::id(LAYOUT_ID)).session(session).await?,
             None => None,
         };
         let reached = layout.and_then(|layout| documents::generation(&layout)) == Some(target);

@@ -15,10 +15,7 @@ impl Mongo {
         let mut lines = found.map_err(|error| self.faults.look(error))?;
         // By `_id`, which begins with the time.
         lines.sort_by(|a, b| a.get_str("_id").ok().cmp(&b.get_str("_id").ok()));
-        Ok(lines
-            .iter()
-            .filter_map(|line| documents::history_entry(line))
-            .collect())
+        Ok(lines.iter().filter_map(|line| documents::history_entry(line)).collect())
     }
 
     /// Adds a line, then removes the oldest above the bound. The time in the `_id` is the server's, asked
@@ -38,10 +35,7 @@ impl Mongo {
             .projection(doc! { "_id": 1 })
             .await
             .map_err(|error| self.faults.look(error))?;
-        if let Some(newest) = newest_to_go
-            .as_ref()
-            .and_then(|line| line.get_str("_id").ok())
-        {
+        if let Some(newest) = newest_to_go.as_ref().and_then(|line| line.get_str("_id").ok()) {
             self.collection
                 .delete_many(statements::history_up_to(newest))
                 .await
@@ -56,10 +50,7 @@ impl Mongo {
         let hello = self.database.run_command(doc! { "hello": 1 }).await;
         let hello = hello.map_err(|error| self.faults.look(error))?;
         hello.get_datetime("localTime").copied().map_err(|_| {
-            crate::backend::BackendError::new(
-                crate::backend::Fault::Internal,
-                "the server does not tell its time",
-            )
+            crate::backend::BackendError::new(crate::backend::Fault::Internal, "the server does not tell its time")
         })
     }
 }
@@ -77,15 +68,7 @@ mod tests {
     #[test]
     fn ids_sort_by_time() {
         let id = |millis| history_id(DateTime::from_millis(millis));
-        let times = [
-            0,
-            1,
-            999,
-            1_000,
-            1_700_000_000_000,
-            1_700_000_000_001,
-            4_000_000_000_000,
-        ];
+        let times = [0, 1, 999, 1_000, 1_700_000_000_000, 1_700_000_000_001, 4_000_000_000_000];
         let ids: Vec<String> = times.map(id).to_vec();
         assert!(ids.is_sorted(), "{ids:?}");
         assert!(id(1_700_000_000_000).starts_with("history/2023-11-14T22:13:20.000Z-"));

@@ -50,9 +50,7 @@ impl Seen {
 
     /// Whether a document was not read as it is: a lean look saw only a part of it.
     pub(super) fn needs_detail(&self) -> bool {
-        self.leases
-            .iter()
-            .any(|lease| matches!(lease.pulse, Pulse::Whole(_)))
+        self.leases.iter().any(|lease| matches!(lease.pulse, Pulse::Whole(_)))
     }
 
     /// Takes the lease with this `_id` out.
@@ -105,12 +103,7 @@ pub(super) async fn find(
     projection: Document,
 ) -> Result<Vec<RawDocumentBuf>> {
     let mut found = Vec::new();
-    let cursor = collection
-        .find(filter)
-        .projection(projection)
-        .batch_size(BATCH)
-        .batch()
-        .await?;
+    let cursor = collection.find(filter).projection(projection).batch_size(BATCH).batch().await?;
     each(cursor, |batch| {
         for row in batch.doc_slices()?.iter_elements() {
             if let Some(row) = row.and_then(|row| row.value())?.as_document() {

@@ -26,8 +26,8 @@ use mongodb::options::ReturnDocument;
 use mongodb::{Collection, Database};
 
 use crate::backend::{
-    Access, Answer, Backend, BackendError, Detail, FSCK_ID, Fault, FsckLook, Grant, HistoryLine,
-    Init, Install, LeaseKey, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
+    Access, Answer, Backend, BackendError, Detail, FSCK_ID, Fault, FsckLook, Grant, HistoryLine, Init, Install,
+    LeaseKey, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
 };
 use crate::lease::status::HistoryEntry;
 use crate::store_url::StoreName;
@@ -62,10 +62,7 @@ impl Mongo {
     /// Deletes a lease's fence documents. They block nobody but the transactions that name them, and every
     /// fsck sweeps what it finds, so a failure here is no reason to call the lease undeleted.
     async fn drop_fences(&self, id: &str, owner: &str) {
-        let deleted = self
-            .collection
-            .delete_many(statements::fences_of(id, owner))
-            .await;
+        let deleted = self.collection.delete_many(statements::fences_of(id, owner)).await;
         if let Err(error) = deleted {
             let error = self.faults.write(error);
             tracing::warn!(
@@ -78,10 +75,7 @@ impl Mongo {
     }
 
     async fn layout(&self) -> Answer<Option<RawDocumentBuf>> {
-        self.collection
-            .find_one(statements::id(LAYOUT_ID))
-            .await
-            .map_err(|error| self.faults.look(error))
+        self.collection.find_one(statements::id(LAYOUT_ID)).await.map_err(|error| self.faults.look(error))
     }
 }
 
@@ -123,11 +117,7 @@ impl Backend for Mongo {
                 "this collection has no layout yet, and httk-store makes its own: open the store with httk-store first",
             ));
         }
-        let made = self
-            .collection
-            .update_one(statements::id(LAYOUT_ID), statements::first_layout())
-            .upsert(true)
-            .await;
+        let made = self.collection.update_one(statements::id(LAYOUT_ID), statements::first_layout()).upsert(true).await;
         match made.map_err(|error| self.faults.write(error)) {
             Ok(made) if made.upserted_id.is_some() => Ok(Init::Made),
             Ok(_) => Ok(Init::AlreadyThere),
@@ -138,9 +128,7 @@ impl Backend for Mongo {
 
     async fn session(&self) -> Answer<Session> {
         let session = self.database.client().start_session().await;
-        session
-            .map(Session::new)
-            .map_err(|error| self.faults.look(error))
+        session.map(Session::new).map_err(|error| self.faults.look(error))
     }
 
     async fn register(&self, session: &mut Session, lease: &NewLease) -> Answer<()> {
@@ -153,11 +141,7 @@ impl Backend for Mongo {
             .map_err(|error| self.faults.write(error))
     }
 
-    async fn look_writer(
-        &self,
-        session: &mut Session,
-        key: &LeaseKey,
-    ) -> Answer<WriterLook<Pulse>> {
+    async fn look_writer(&self, session: &mut Session, key: &LeaseKey) -> Answer<WriterLook<Pulse>> {
         let pipeline = statements::look_at(&[&key.id, FSCK_ID, LAYOUT_ID]);
         let seen = look::look(&self.collection, Some(session.settled().await), pipeline).await;
         let mut seen = seen.map_err(|error| self.faults.look(error))?;
@@ -183,12 +167,8 @@ impl Backend for Mongo {
             .map_err(|error| self.faults.write(error))?;
         // An upsert always answers with a document; one that does not is no answer to rely on.
         let stands = stands.and_then(|row| look::Seen::of(&row).remove(FSCK_ID));
-        let stands = stands.ok_or_else(|| {
-            BackendError::new(
-                Fault::Unknown,
-                "the server did not say which fsck lease stands",
-            )
-        })?;
+        let stands = stands
+            .ok_or_else(|| BackendError::new(Fault::Unknown, "the server did not say which fsck lease stands"))?;
         if stands.owner.as_deref() == Some(&lease.key.owner) {
             return Ok(Install::Mine);
         }
@@ -197,22 +177,14 @@ impl Backend for Mongo {
 
     async fn replace(&self, session: &mut Session, lease: &NewLease, over: &Pulse) -> Answer<bool> {
         self.collection
-            .update_one(
-                statements::unmoved(FSCK_ID, over),
-                statements::replace(lease),
-            )
+            .update_one(statements::unmoved(FSCK_ID, over), statements::replace(lease))
             .session(session.settled().await)
             .await
             .map(|replaced| replaced.matched_count == 1)
             .map_err(|error| self.faults.write(error))
     }
 
-    async fn look_fsck(
-        &self,
-        session: &mut Session,
-        key: &LeaseKey,
-        detail: Detail,
-    ) -> Answer<FsckLook<Pulse>> {
+    async fn look_fsck(&self, session: &mut Session, key: &LeaseKey, detail: Detail) -> Answer<FsckLook<Pulse>> {
         let session = session.settled().await;
         let name = self.collection.name();
         let pipeline = statements::look_for_drain(name, key, detail);
@@ -221,9 +193,8 @@ impl Backend for Mongo {
             .map_err(|error| self.faults.look(error))?;
         if detail == Detail::Lean && seen.needs_detail() {
             let pipeline = statements::look_for_drain(name, key, Detail::Full);
-            seen = look::look(&self.collection, Some(session), pipeline)
-                .await
-                .map_err(|error| self.faults.look(error))?;
+            seen =
+                look::look(&self.collection, Some(session), pipeline).await.map_err(|error| self.faults.look(error))?;
         }
         Ok(FsckLook {
             fsck: seen.remove(FSCK_ID),
@@ -252,13 +223,7 @@ impl Backend for Mongo {
         Ok(())
     }
 
-    async fn grant(
-        &self,
-        session: &mut Session,
-        key: &LeaseKey,
-        generation: i64,
-        bump: bool,
-    ) -> Answer<Grant> {
+    async fn grant(&self, session: &mut Session, key: &LeaseKey, generation: i64, bump: bool) -> Answer<Grant> {
         self.grant_to(session, key, generation, bump).await
     }
 
@@ -271,10 +236,7 @@ impl Backend for Mongo {
             .await
             .map_err(|error| self.faults.write(error))?;
         // A lease that has fences says so, which spares all others the second statement.
-        if released
-            .as_ref()
-            .is_none_or(|lease| documents::fenced(lease))
-        {
+        if released.as_ref().is_none_or(|lease| documents::fenced(lease)) {
             self.drop_fences(&key.id, &key.owner).await;
         }
         Ok(released.is_some())
@@ -291,10 +253,7 @@ impl Backend for Mongo {
     async fn refresh_look(&self) -> Answer<RefreshLook> {
         let filter = statements::one_of(&[FSCK_ID, LAYOUT_ID]);
         let found = look::find(&self.collection, filter, doc! {}).await;
-        let mut look = RefreshLook {
-            fsck: None,
-            generation: None,
-        };
+        let mut look = RefreshLook { fsck: None, generation: None };
         for document in found.map_err(|error| self.faults.look(error))? {
             match document.get_str("_id") {
                 Ok(LAYOUT_ID) => look.generation = documents::generation(&document),
@@ -335,9 +294,8 @@ impl Backend for Mongo {
             None => self.server_time().await?,
         };
         Ok(StoreLook {
-            now: documents::timestamp(now).ok_or_else(|| {
-                BackendError::new(Fault::Internal, "the server's time is beyond all calendars")
-            })?,
+            now: documents::timestamp(now)
+                .ok_or_else(|| BackendError::new(Fault::Internal, "the server's time is beyond all calendars"))?,
             generation: seen.generation,
             leases: seen.leases,
         })

@@ -54,11 +54,7 @@ impl Beats {
         match self {
             Beats::Missing => None,
             Beats::Count(count) => Some(Bson::Int64(*count)),
-            Beats::Other(wrapped) => wrapped
-                .get(WRAPPED)
-                .ok()
-                .flatten()
-                .and_then(|value| Bson::try_from(value).ok()),
+            Beats::Other(wrapped) => wrapped.get(WRAPPED).ok().flatten().and_then(|value| Bson::try_from(value).ok()),
         }
     }
 }

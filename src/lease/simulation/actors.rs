@@ -1,0 +1,250 @@
+//! What the nodes do: writers, fscks, clearers, and a peer that does not know deadlines.
+
+use std::cell::{Cell, RefCell};
+use std::future::IntoFuture;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::backend::memory::{Doc, Link, MemoryStore};
+use crate::backend::{FSCK_ID, LeaseKey};
+use crate::clock::{Clock, ManualClock, within};
+use crate::coordinator::Coordinator;
+use crate::lease::guard::Lease;
+use crate::lease::simulation::checker::{Entry, What};
+use crate::lease::simulation::link::SimLink;
+use crate::lease::simulation::world::Notebook;
+use crate::lease::state::LeaseCell;
+
+/// What a node does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part {
+    Writer,
+    Fsck,
+    Clearer,
+    Peer,
+}
+
+/// What an actor has to work with.
+pub(crate) struct Stage {
+    pub(crate) node: usize,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) clock: ManualClock,
+    pub(crate) store: MemoryStore,
+    pub(crate) link: Rc<SimLink>,
+    pub(crate) rng: Rc<RefCell<fastrand::Rng>>,
+    pub(crate) notebook: Rc<RefCell<Notebook>>,
+    pub(crate) over: Rc<Cell<bool>>,
+    pub(crate) fences: bool,
+    pub(crate) crowd: Option<Duration>,
+}
+
+/// Plays a part until the trouble is over, then gives everything back.
+pub(crate) async fn play(part: Part, stage: Stage) {
+    while !stage.over.get() {
+        match part {
+            Part::Writer => writer(&stage).await,
+            Part::Fsck => fsck(&stage).await,
+            Part::Clearer => clearer(&stage).await,
+            Part::Peer => peer(&stage).await,
+        }
+    }
+    stage.coordinator.shutdown().await;
+    stage.notebook.borrow_mut().finished.insert(stage.node);
+}
+
+impl Stage {
+    fn chance(&self, percent: u32) -> bool {
+        self.rng.borrow_mut().u32(..100) < percent
+    }
+
+    fn millis(&self, range: std::ops::Range<u64>) -> Duration {
+        Duration::from_millis(self.rng.borrow_mut().u64(range))
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        // In short naps, so that the end of the trouble is noticed.
+        let until = self.clock.now() + duration;
+        while self.clock.now() < until && !self.over.get() {
+            let left = until.since(self.clock.now());
+            self.clock.sleep_until(self.clock.now() + left.min(Duration::from_secs(2))).await;
+        }
+    }
+
+    fn begin(&self, cell: &Arc<LeaseCell>) -> String {
+        let name = format!("{}:{}", cell.terms.key.id, &cell.terms.key.owner[..8]);
+        self.notebook.borrow_mut().held.insert(name.clone(), (self.node, cell.clone()));
+        name
+    }
+
+    fn end(&self, name: &str) {
+        self.notebook.borrow_mut().held.remove(name);
+    }
+
+    /// Holds a lease for a while; some holders notice a loss, some are busy.
+    async fn hold(&self, lease: &Lease, at_most: Duration) {
+        let notices = self.chance(50);
+        let token = lease.token();
+        let busy = self.sleep(at_most);
+        tokio::select! {
+            biased;
+            () = token.cancelled(), if notices => {}
+            () = busy => {}
+        }
+    }
+}
+
+async fn writer(stage: &Stage) {
+    if let Some(pace) = stage.crowd {
+        return crowded_writer(stage, pace).await;
+    }
+    stage.sleep(stage.millis(0..4_000)).await;
+    let wait = if stage.chance(50) { Duration::ZERO } else { stage.millis(0..8_000) };
+    let acquire = stage.coordinator.acquire_writer().wait(wait).into_future();
+    let lease = if stage.chance(10) {
+        // Somebody loses patience, at any point of the handshake.
+        let patience = stage.millis(0..60);
+        match within(&stage.clock, patience, acquire).await {
+            Some(lease) => lease,
+            None => return,
+        }
+    } else {
+        acquire.await
+    };
+    let Ok(lease) = lease else { return };
+    stage.notebook.borrow_mut().tally.writers_granted += 1;
+    let name = stage.begin(lease.cell());
+    let fence = stage.fences.then(|| open_fence(stage, &lease));
+    let long = if stage.chance(40) { 40_000 } else { 6_000 };
+    stage.hold(&lease, stage.millis(10..long)).await;
+    if let Some(fence) = fence {
+        commit(stage, fence).await;
+    }
+    stage.end(&name);
+    if stage.chance(50) {
+        drop(lease);
+    } else {
+        let _ = lease.release().await;
+    }
+}
+
+async fn crowded_writer(stage: &Stage, pace: Duration) {
+    if let Ok(lease) = stage.coordinator.acquire_writer().await {
+        stage.notebook.borrow_mut().tally.writers_granted += 1;
+        let name = stage.begin(lease.cell());
+        stage.sleep(pace).await;
+        stage.end(&name);
+        let _ = lease.release().await;
+    } else {
+        stage.sleep(pace).await;
+    }
+}
+
+async fn fsck(stage: &Stage) {
+    stage.sleep(stage.millis(500..8_000)).await;
+    let wait = if stage.chance(50) { Duration::ZERO } else { stage.millis(0..10_000) };
+    let request = stage
+        .coordinator
+        .acquire_fsck()
+        .force(stage.chance(50))
+        .wait(wait)
+        .bump_generation(stage.chance(70))
+        .drain_budget(stage.millis(2_000..20_000))
+        .into_future();
+    let lease = if stage.chance(10) {
+        match within(&stage.clock, stage.millis(0..3_000), request).await {
+            Some(lease) => lease,
+            None => return,
+        }
+    } else {
+        request.await
+    };
+    let Ok(lease) = lease else { return };
+    stage.notebook.borrow_mut().tally.fscks_granted += 1;
+    let name = stage.begin(lease.cell());
+    let long = if stage.chance(20) { 25_000 } else { 5_000 };
+    stage.hold(&lease, stage.millis(10..long)).await;
+    stage.end(&name);
+    if stage.chance(50) {
+        drop(lease);
+    } else {
+        let _ = lease.release().await;
+    }
+}
+
+async fn clearer(stage: &Stage) {
+    stage.sleep(stage.millis(0..3_000)).await;
+    let verb =
+        if stage.chance(50) { stage.coordinator.clear_stale_lock() } else { stage.coordinator.prune_stale_writers() };
+    if let Ok(cleared) = verb.await {
+        stage.notebook.borrow_mut().tally.leases_removed += cleared.cleared.len() as u64;
+    }
+}
+
+/// A statement sent past the engine, as a program that is not ours would.
+async fn raw<T: 'static>(
+    stage: &Stage,
+    name: &'static str,
+    apply: impl FnOnce(&mut crate::backend::memory::State) -> T + 'static,
+) -> Option<T> {
+    let (sender, receiver) = oneshot::channel();
+    let store = stage.store.clone();
+    let statement = Box::new(move || {
+        let result = apply(&mut store.lock());
+        Box::new(move || drop(sender.send(result))) as Box<dyn FnOnce()>
+    });
+    stage.link.carry(name, statement);
+    within(&stage.clock, Duration::from_secs(30), receiver).await?.ok()
+}
+
+/// A writer that follows the handshake and then never refreshes, as the Python library's may.
+async fn peer(stage: &Stage) {
+    stage.sleep(stage.millis(0..4_000)).await;
+    let id = format!("lease/peer-{}-{}", stage.node, stage.rng.borrow_mut().u32(..));
+    let owner = "peer".to_owned();
+    let now = crate::backend::memory::server_now(&stage.store);
+    let doc = Doc { owner: Some(owner), heartbeat: Some(now), beats: 0, ours: None };
+    let key = id.clone();
+    raw(stage, "peer registers", move |state| drop(state.leases.insert(key, doc))).await;
+    let mine = id.clone();
+    let look =
+        raw(stage, "peer looks", move |state| state.leases.contains_key(&mine) && !state.leases.contains_key(FSCK_ID));
+    let holder = (stage.node, id.clone());
+    if look.await == Some(true) {
+        stage.notebook.borrow_mut().tally.writers_granted += 1;
+        stage.notebook.borrow_mut().peers.insert(holder.clone());
+        stage.sleep(stage.millis(100..25_000)).await;
+        stage.notebook.borrow_mut().peers.remove(&holder);
+    }
+    while raw(stage, "peer releases", {
+        let id = id.clone();
+        move |state| drop(state.leases.remove(&id))
+    })
+    .await
+    .is_none()
+    {}
+}
+
+/// Makes a fence document for a lease, as the supervisor does after a grant.
+fn open_fence(stage: &Stage, lease: &Lease) -> LeaseKey {
+    let key = LeaseKey { id: lease.identifier().to_owned(), owner: lease.owner().to_owned() };
+    let mut state = stage.store.lock();
+    if state.leases.contains_key(&key.id) {
+        state.fences.insert(key.owner.clone(), key.clone());
+    }
+    key
+}
+
+/// Commits a transaction that touched the fence: it becomes visible only if the fence still stands.
+async fn commit(stage: &Stage, fence: LeaseKey) {
+    let (node, clock, notebook) = (stage.node, stage.clock.clone(), stage.notebook.clone());
+    raw(stage, "a fenced transaction commits", move |state| {
+        if state.fences.contains_key(&fence.owner) {
+            let entry = Entry { at: clock.now(), what: What::Committed { node } };
+            notebook.borrow_mut().history.push(entry);
+        }
+    })
+    .await;
+}
