@@ -22,11 +22,8 @@ fn doomed() -> Wrapper {
 
 /// The seconds in the last line of a file.
 fn seconds(run: &Running, file: &str) -> f64 {
-    fs::read_to_string(run.path(file))
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap()
+    let text = fs::read_to_string(run.path(file)).unwrap();
+    text.lines().last().unwrap().parse().unwrap()
 }
 
 #[test]
