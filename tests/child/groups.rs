@@ -160,7 +160,8 @@ fn a_stop_of_the_wrapper_stops_the_command_first() {
     fs::write(wrapper.path("hold"), "").unwrap();
     let mut run = wrapper
         .below(&below)
-        .start(&format!("echo $$ > up; {FOREVER}"));
+        // Not dash in the loop: see `terminal`.
+        .start(&format!("exec bash -c 'echo $$ > up; {FOREVER}'"));
     let (child, pid) = (run.number("up"), run.number("wrapper"));
     kill(pid, Signal::SIGTSTP).unwrap();
     let stopped = |pid| crate::wrapper::state(pid) == Some('T');

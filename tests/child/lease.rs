@@ -5,25 +5,50 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::wrapper::{Wrapper, lives, state, until, within};
+use crate::wrapper::{Running, Wrapper, lives, state, until, within};
 
 const FOREVER: &str = "while :; do sleep 0.02; done";
 const WINDOW: Duration = Duration::from_secs(3);
+/// Appends the time since boot to a file for as long as the command lives: its own witness of when it ended, which does
+/// not depend on how soon this test looks.
+const BEAT: &str = "while :; do read up _ < /proc/uptime; echo $up >> beat; sleep 0.01; done";
+
+/// A lease that nobody refreshes, and a note of its deadline.
+fn doomed() -> Wrapper {
+    let wrapper = Wrapper::new().window(WINDOW);
+    let file = wrapper.path("deadline");
+    wrapper.env("PROBE_DEADLINE_FILE", file)
+}
+
+/// The seconds in the last line of a file.
+fn seconds(run: &Running, file: &str) -> f64 {
+    let text = fs::read_to_string(run.path(file)).unwrap();
+    text.lines().last().unwrap().parse().unwrap()
+}
 
 #[test]
 fn a_command_that_ignores_term_is_dead_at_the_deadline() {
-    let begin = Instant::now();
-    let mut run = Wrapper::new()
-        .window(WINDOW)
-        .start(&format!("trap 'echo term > term' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > other; {FOREVER}' & echo $$ > up; {FOREVER}"));
+    let mut run = doomed().start(&format!(
+        "trap 'read up _ < /proc/uptime; echo $up > term' TERM; \
+         setsid sh -c 'trap \"\" TERM; echo $$ > other; {FOREVER}' & echo $$ > up; {BEAT}"
+    ));
     let (child, other) = (run.number("up"), run.number("other"));
     assert_eq!(run.wait(), 80);
-    let took = begin.elapsed();
-    // Counted from before the wrapper was started, so the real deadline is later.
-    assert!(took < WINDOW, "still alive after {took:?}");
-    assert!(took > WINDOW * 2 / 3, "ended too early, after {took:?}");
-    assert!(run.path("term").exists(), "there was no TERM");
     assert!(!lives(child) && !lives(other));
+    let (deadline, term, last) = (
+        seconds(&run, "deadline"),
+        seconds(&run, "term"),
+        seconds(&run, "beat"),
+    );
+    assert!(last < deadline, "it lived on at {last}, past {deadline}");
+    assert!(
+        term < last - 0.2,
+        "TERM at {term}, and no time until {last}"
+    );
+    assert!(
+        last > deadline - 1.0,
+        "it was killed at {last}, too early for {deadline}"
+    );
 }
 
 #[test]
@@ -37,13 +62,12 @@ fn a_command_has_time_to_end_before_the_deadline() {
 
 #[test]
 fn with_kill_there_is_no_term() {
-    let begin = Instant::now();
-    let mut run = Wrapper::new()
+    let mut run = doomed()
         .option(&["--on-lost", "kill"])
-        .window(WINDOW)
-        .start(&format!("trap 'echo > term' TERM; {FOREVER}"));
+        .start(&format!("trap 'echo > term' TERM; {BEAT}"));
     assert_eq!(run.wait(), 80);
-    assert!(begin.elapsed() < WINDOW);
+    let (deadline, last) = (seconds(&run, "deadline"), seconds(&run, "beat"));
+    assert!(last < deadline, "it lived on at {last}, past {deadline}");
     assert!(!run.path("term").exists());
 }
 

@@ -1,4 +1,7 @@
 //! The terminal. What is expected on the screen is computed (`$((40+2))`), since the typed line is shown too.
+//!
+//! Where Ctrl-Z is pressed the command is bash: dash starts programs by vfork, and a Ctrl-Z between that and the exec
+//! stops the new process alone, while its parent waits for it, so that no shell above ever sees a stopped job.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -33,7 +36,7 @@ fn ctrl_c_is_the_commands() {
     let wrapper = Wrapper::new();
     let mut pty = shell(&wrapper);
     pty.line(&format!(
-        "$W -- sh -c 'trap \"echo got-$((1+1)); exit 9\" INT; echo $$ > up; {FOREVER}'; echo rc=$?"
+        "$W -- bash -c 'trap \"echo got-$((1+1)); exit 9\" INT; echo $$ > up; {FOREVER}'; echo rc=$?"
     ));
     let child = number(&wrapper.path("up"));
     assert_eq!(pty.foreground(), child);
@@ -62,7 +65,7 @@ fn ctrl_z_stops_the_job_and_fg_goes_on() {
     let wrapper = wrapper.env("PROBE_REVALIDATED_FILE", &asked);
     let mut pty = shell(&wrapper);
     pty.line(&format!(
-        "$W -- sh -c 'trap \"exit 9\" INT; echo $$ > up; {FOREVER}'; echo rc=$?"
+        "$W -- bash -c 'trap \"exit 9\" INT; echo $$ > up; {FOREVER}'; echo rc=$?"
     ));
     let child = number(&wrapper.path("up"));
     let own = parent(child);
@@ -97,7 +100,7 @@ fn a_stopped_job_whose_lease_is_lost_is_killed_on_fg() {
     let wrapper = Wrapper::new().lost_with("lost");
     let mut pty = shell(&wrapper);
     pty.line(&format!(
-        "$W -- sh -c 'trap \"echo > went-on\" CONT TERM; echo $$ > up; {FOREVER}'"
+        "$W -- bash -c 'trap \"echo > went-on\" CONT TERM; echo $$ > up; {FOREVER}'"
     ));
     let child = number(&wrapper.path("up"));
     until("the command in the foreground", || {
@@ -123,10 +126,7 @@ fn ctrl_z_in_an_orphaned_group_stops_nothing() {
     let script = format!(
         "trap 'echo cont-$((2+2))' CONT; trap 'echo int-$((3+3)); exit 9' INT; echo up-$((40+2)); {FOREVER}"
     );
-    let mut pty = Pty::spawn(wrapper.command(&["sh", "-c", &script]));
-    for _ in 0..2 {
-        pty.send("");
-    }
+    let mut pty = Pty::spawn(wrapper.command(&["bash", "-c", &script]));
     pty.expect("up-42");
     for _ in 0..3 {
         pty.send("\x1a");
@@ -144,7 +144,7 @@ fn ctrl_z_in_an_orphaned_group_stops_nothing() {
 fn in_a_pipeline_the_terminal_stays_with_the_others() {
     let wrapper = Wrapper::new();
     let mut pty = shell(&wrapper);
-    pty.line(&format!("$W -- sh -c 'trap \"echo int-$((3+3)); exit 9\" INT; echo $$ > up; {FOREVER}' | cat; echo rc=${{PIPESTATUS[0]}}"));
+    pty.line(&format!("$W -- bash -c 'trap \"echo int-$((3+3)); exit 9\" INT; echo $$ > up; {FOREVER}' | cat; echo rc=${{PIPESTATUS[0]}}"));
     let child = number(&wrapper.path("up"));
     let own = parent(child);
     assert_eq!(pty.foreground(), own, "the wrapper leads the job");
@@ -215,7 +215,7 @@ fn a_job_in_the_background_that_reads_is_stopped_until_fg() {
 fn a_job_sent_to_the_background_leaves_the_terminal_to_the_shell() {
     let wrapper = Wrapper::new();
     let mut pty = shell(&wrapper);
-    pty.line("$W -- sh -c 'echo $$ > up; while [ ! -e go ]; do sleep 0.02; done; exit 5'");
+    pty.line("$W -- bash -c 'echo $$ > up; while [ ! -e go ]; do sleep 0.02; done; exit 5'");
     let child = number(&wrapper.path("up"));
     let own = parent(child);
     until("the command in the foreground", || {
@@ -239,7 +239,7 @@ fn a_job_sent_to_the_background_leaves_the_terminal_to_the_shell() {
 fn a_wrapper_stopped_alone_does_not_take_the_terminal_from_the_shell() {
     let wrapper = Wrapper::new();
     let mut pty = shell(&wrapper);
-    pty.line("$W -- sh -c 'echo $$ > up; while [ ! -e go ]; do sleep 0.02; done; exit 5'");
+    pty.line("$W -- bash -c 'echo $$ > up; while [ ! -e go ]; do sleep 0.02; done; exit 5'");
     let child = number(&wrapper.path("up"));
     let own = parent(child);
     until("the command in the foreground", || {
@@ -314,7 +314,7 @@ fn an_interactive_shell_works_inside() {
     pty.send("\x1a");
     pty.expect("Stopped");
     pty.expect("inner> ");
-    pty.line("kill %1; echo inner-$((40+2))");
+    pty.line("kill -KILL %1; wait %1; echo inner-$((40+2))");
     pty.expect("inner-42");
     pty.line("suspend -f");
     pty.expect("Stopped");

@@ -3,6 +3,7 @@
 //! `child_probe run [--on-lost term|kill|warn] -- CMD…`, with the lease described by variables:
 //!
 //! - `PROBE_WINDOW_MS`: how long a refresh makes the lease valid; without it there is no deadline.
+//! - `PROBE_DEADLINE_FILE`: gets the first deadline, in seconds since boot as in `/proc/uptime`.
 //! - `PROBE_REFRESH=1`: the lease is refreshed, by a thread of its own.
 //! - `PROBE_LOST_FILE`: the lease is lost when this file appears.
 //! - `PROBE_REVALIDATED_FILE`: gets a line for every revalidation.
@@ -21,7 +22,7 @@ mod terminal;
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::IntoRawFd;
 use std::path::PathBuf;
@@ -51,6 +52,7 @@ struct Lease {
     window: Option<Duration>,
     deadline: Arc<Mutex<Duration>>,
     lost: watch::Receiver<Option<String>>,
+    lost_file: Option<PathBuf>,
     revalidated: Option<PathBuf>,
 }
 
@@ -60,13 +62,20 @@ impl Lease {
             .ok()
             .map(|ms| Duration::from_millis(ms.parse().unwrap()));
         let deadline = Arc::new(Mutex::new(now() + window.unwrap_or_default()));
+        if let Some(file) = env::var_os("PROBE_DEADLINE_FILE") {
+            fs::write(
+                file,
+                format!("{}\n", deadline.lock().unwrap().as_secs_f64()),
+            )
+            .unwrap();
+        }
         let (tell, lost) = watch::channel(None);
         let lost_file = env::var_os("PROBE_LOST_FILE").map(PathBuf::from);
         let refreshing = env::var_os("PROBE_REFRESH").is_some();
-        let shared = Arc::clone(&deadline);
+        let (shared, awaited) = (Arc::clone(&deadline), lost_file.clone());
         thread::spawn(move || {
             loop {
-                if lost_file.as_ref().is_some_and(|file| file.exists()) {
+                if awaited.as_ref().is_some_and(|file| file.exists()) {
                     tell.send_replace(Some("the lease was taken away".to_owned()));
                     return;
                 }
@@ -80,6 +89,7 @@ impl Lease {
             window,
             deadline,
             lost,
+            lost_file,
             revalidated: env::var_os("PROBE_REVALIDATED_FILE").map(PathBuf::from),
         }
     }
@@ -103,10 +113,13 @@ impl Hold for Lease {
     }
 
     fn check(&self) -> Result<(), String> {
-        match (&*self.lost.borrow(), self.remaining()) {
-            (Some(why), _) => Err(why.clone()),
-            (None, Some(Duration::ZERO)) => Err("the deadline has passed".to_owned()),
-            (None, _) => Ok(()),
+        // The file itself, as a revalidation asks the store itself.
+        if self.lost_file.as_ref().is_some_and(|file| file.exists()) {
+            return Err("the lease was taken away".to_owned());
+        }
+        match self.remaining() {
+            Some(Duration::ZERO) => Err("the deadline has passed".to_owned()),
+            _ => Ok(()),
         }
     }
 

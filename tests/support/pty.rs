@@ -1,6 +1,6 @@
 //! A pseudo-terminal with a session on it: keys go in, the screen is read, and nothing is waited for without a bound.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::pty::openpty;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, tcgetpgrp};
 
 /// How long a screen may take to show what is expected: far more than it needs on an idle machine.
@@ -156,7 +157,28 @@ impl Pty {
 }
 
 impl Drop for Pty {
+    /// Kills the whole session: what a failed test leaves behind would run on.
     fn drop(&mut self) {
+        let session = self.leader().to_string();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
+                continue;
+            };
+            // After the name: state, parent, group, session.
+            let Some(fields) = stat
+                .rsplit_once(") ")
+                .map(|(_, rest)| rest.splitn(5, ' ').collect::<Vec<_>>())
+            else {
+                continue;
+            };
+            let pid = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            if let (Some(pid), true) = (pid, fields.get(3) == Some(&session.as_str())) {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
