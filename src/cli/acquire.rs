@@ -55,9 +55,7 @@ async fn withdraw(
     signal: io::Result<Signal>,
 ) -> Failure {
     if let Ok(signal) = &signal {
-        let text = format!(
-            "{signal}: withdrawing, until the store has confirmed it; again to leave at once"
-        );
+        let text = format!("{signal}: withdrawing, until the store has confirmed it; again to leave at once");
         context.console.say("withdrawing", &text);
     }
     tokio::select! {
@@ -68,18 +66,11 @@ async fn withdraw(
 }
 
 /// A second signal: ends without waiting for the store.
-pub(crate) fn leave(
-    coordinator: &Coordinator,
-    kind: LeaseKind,
-    signal: io::Result<Signal>,
-) -> Failure {
+pub(crate) fn leave(coordinator: &Coordinator, kind: LeaseKind, signal: io::Result<Signal>) -> Failure {
     // The last clone to go would wait for the store.
     std::mem::forget(coordinator.clone());
     match signal {
-        Ok(signal) => Failure::Interrupted {
-            signal,
-            left: Some(standing(coordinator, kind)),
-        },
+        Ok(signal) => Failure::Interrupted { signal, left: Some(standing(coordinator, kind)) },
         Err(error) => Failure::system("the signals cannot be read", error),
     }
 }

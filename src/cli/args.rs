@@ -45,13 +45,7 @@ pub(crate) struct Global {
     /// The store: mongodb://HOST/DATABASE or mongodb+srv://HOST/DATABASE.
     ///
     /// Other users of the machine see command lines: a URL with a password belongs into the variable.
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "LOCKHOUSE_STORE",
-        hide_env_values = true
-    )]
+    #[arg(long, global = true, value_name = "URL", env = "LOCKHOUSE_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
 
     /// The collection of the leases [default: lockhouse]. Two names are two locks.
@@ -68,12 +62,7 @@ pub(crate) struct Global {
     /// 4].
     ///
     /// At least 3. Given without --refresh-interval, that one is 2s.
-    #[arg(
-        long,
-        global = true,
-        value_name = "N",
-        env = "LOCKHOUSE_STALE_MULTIPLIER"
-    )]
+    #[arg(long, global = true, value_name = "N", env = "LOCKHOUSE_STALE_MULTIPLIER")]
     pub(crate) stale_multiplier: Option<u32>,
 
     /// Prints JSON: data on stdout, messages and errors as one object per line on stderr.
@@ -260,10 +249,7 @@ pub(crate) fn parse() -> Result<Cli, i32> {
         return Err(0);
     }
     let words: Vec<OsString> = std::env::args_os().collect();
-    let json = words
-        .iter()
-        .take_while(|word| *word != "--")
-        .any(|word| word == "--json");
+    let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     let shown = without_secrets(&error.render().to_string(), &words);
     Err(exit::report_plainly(&exit::Failure::Usage(shown), json))
 }
@@ -301,17 +287,9 @@ mod tests {
 
     #[test]
     fn a_word_in_the_wrong_place_shows_no_password() {
-        let words: Vec<OsString> = [
-            "x",
-            "mongodb://u:s3cret@h/db",
-            "--stroe=mongodb://u:s3cret@h/db",
-        ]
-        .map(OsString::from)
-        .into();
+        let words: Vec<OsString> =
+            ["x", "mongodb://u:s3cret@h/db", "--stroe=mongodb://u:s3cret@h/db"].map(OsString::from).into();
         let text = "unexpected 'mongodb://u:s3cret@h/db' and '--stroe=mongodb://u:s3cret@h/db'";
-        assert_eq!(
-            without_secrets(text, &words),
-            "unexpected 'mongodb://…' and '--stroe=mongodb://…'"
-        );
+        assert_eq!(without_secrets(text, &words), "unexpected 'mongodb://…' and '--stroe=mongodb://…'");
     }
 }

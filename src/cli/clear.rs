@@ -38,11 +38,7 @@ impl Verb {
 }
 
 /// Watches, removes, and says what it did.
-pub(crate) async fn clear(
-    context: &mut Context,
-    args: &ClearArgs,
-    verb: Verb,
-) -> Result<i32, Failure> {
+pub(crate) async fn clear(context: &mut Context, args: &ClearArgs, verb: Verb) -> Result<i32, Failure> {
     let console = context.console.clone();
     let working = async {
         let store = store::open(&context.global, None).await?;
@@ -51,11 +47,7 @@ pub(crate) async fn clear(
             Verb::Clear => store.coordinator.clear_stale_lock(),
             Verb::Prune => store.coordinator.prune_stale_writers(),
         };
-        let mut clearing = clearing
-            .ids(&args.ids)
-            .peer_is_dead(args.peer_is_dead)
-            .dry_run(args.dry_run)
-            .into_future();
+        let mut clearing = clearing.ids(&args.ids).peer_is_dead(args.peer_is_dead).dry_run(args.dry_run).into_future();
         loop {
             tokio::select! {
                 biased;
@@ -75,13 +67,7 @@ pub(crate) async fn clear(
     report(context, args, verb, &store, done)
 }
 
-fn report(
-    context: &Context,
-    args: &ClearArgs,
-    verb: Verb,
-    store: &Store,
-    done: Cleared,
-) -> Result<i32, Failure> {
+fn report(context: &Context, args: &ClearArgs, verb: Verb, store: &Store, done: Cleared) -> Result<i32, Failure> {
     if context.global.json {
         let mut object = json!(done);
         object["schema"] = 1.into();
@@ -106,26 +92,14 @@ fn report(
         return Ok(0);
     }
     // Some went and some were spared: whoever reads the exit code alone has to learn of those.
-    let locked = StoreLocked {
-        store: store.name().clone(),
-        cause: Locked::NotDead {
-            leases: done.spared,
-        },
-    };
+    let locked = StoreLocked { store: store.name().clone(), cause: Locked::NotDead { leases: done.spared } };
     Err(lockhouse::Error::from(locked).into())
 }
 
 fn text(args: &ClearArgs, verb: Verb, store: &Store, done: &Cleared) -> String {
     if done.cleared.is_empty() && done.spared.is_empty() {
-        let subject = if args.ids.is_empty() {
-            verb.subject()
-        } else {
-            "such lease"
-        };
-        return format!(
-            "store {}: no {subject} is there; nothing to do\n",
-            store.name()
-        );
+        let subject = if args.ids.is_empty() { verb.subject() } else { "such lease" };
+        return format!("store {}: no {subject} is there; nothing to do\n", store.name());
     }
     let mut text = String::new();
     let mut list = |what: &str, leases: &[LeaseInfo]| {
@@ -137,10 +111,7 @@ fn text(args: &ClearArgs, verb: Verb, store: &Store, done: &Cleared) -> String {
         list("would watch, and remove if it is dead", &done.cleared);
         list("would spare", &done.spared);
         if done.cleared.is_empty() {
-            text.push_str(&format!(
-                "nothing that `lockhouse {}` would remove\n",
-                verb.command()
-            ));
+            text.push_str(&format!("nothing that `lockhouse {}` would remove\n", verb.command()));
         }
     } else {
         list("removed", &done.cleared);

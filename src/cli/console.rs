@@ -39,18 +39,11 @@ impl Console {
     /// Starts the thread.
     pub(crate) fn start(json: bool) -> Console {
         let (messages, inbox) = sync_channel(KEPT);
-        let started = std::thread::Builder::new()
-            .name("stderr".to_owned())
-            .spawn(move || write_all(&inbox));
+        let started = std::thread::Builder::new().name("stderr".to_owned()).spawn(move || write_all(&inbox));
         // Without a thread nobody reads: messages are dropped, and the exit code still tells.
         drop(started);
         let stderr = io::stderr();
-        Console {
-            messages,
-            json,
-            terminal: stderr.is_terminal(),
-            colour: output::colour(&stderr),
-        }
+        Console { messages, json, terminal: stderr.is_terminal(), colour: output::colour(&stderr) }
     }
 
     /// Whether traces may have colours.
@@ -96,9 +89,7 @@ impl Console {
     /// The failure that ends the program.
     pub(crate) fn failure(&self, failure: &Failure) {
         if self.json {
-            self.line(output::json_line(
-                &json!({"schema": 1, "error": failure.json()}),
-            ));
+            self.line(output::json_line(&json!({"schema": 1, "error": failure.json()})));
         } else if self.colour {
             self.line(format!("\u{1b}[31mlockhouse:\u{1b}[0m {}", failure.text()));
         } else {

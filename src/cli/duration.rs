@@ -8,9 +8,7 @@ const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// `500ms`, `30s`, `10m`, `1h`, or a plain number of seconds. Fractions are fine.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let seconds = match unit.trim() {
         "ms" => 0.001,
@@ -24,9 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         // Whole milliseconds, so that 0.1 + 0.2 reads well in messages.
         Ok(duration) if duration <= LONGEST => {
             let rounded = (duration.as_nanos() + 500_000) / 1_000_000;
-            u64::try_from(rounded)
-                .map(Duration::from_millis)
-                .map_err(|_| help())
+            u64::try_from(rounded).map(Duration::from_millis).map_err(|_| help())
         }
         _ => Err("at most ten years".to_owned()),
     }
@@ -60,9 +56,7 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in [
-            "", "s", "-1", "1d", "1e9", "ten", "1.2.3", "inf", "NaN", "999999h",
-        ] {
+        for text in ["", "s", "-1", "1d", "1e9", "ten", "1.2.3", "inf", "NaN", "999999h"] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

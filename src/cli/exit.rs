@@ -95,25 +95,14 @@ impl Failure {
         match self {
             Failure::Store(error) => printable(&chain(error)),
             Failure::Usage(text) => text.trim_start_matches("error: ").trim_end().to_owned(),
-            Failure::Command {
-                command,
-                missing,
-                error,
-            } => {
-                let what = if *missing {
-                    "was not found"
-                } else {
-                    "cannot be executed"
-                };
+            Failure::Command { command, missing, error } => {
+                let what = if *missing { "was not found" } else { "cannot be executed" };
                 format!("the command {} {what}: {error}", printable(command))
             }
             Failure::Interrupted { signal, left: None } => {
                 format!("ended by {signal}; nothing is held")
             }
-            Failure::Interrupted {
-                signal,
-                left: Some(left),
-            } => format!("ended by {signal}; {left}"),
+            Failure::Interrupted { signal, left: Some(left) } => format!("ended by {signal}; {left}"),
             Failure::System { what, error } => format!("{what}: {error}"),
             Failure::Invalid { store, message } => printable(&format!("store {store}: {message}")),
             Failure::Demo(what) => what.clone(),
@@ -225,19 +214,16 @@ fn details(error: &Error, fields: &mut Map<String, Value>) {
             put("lease_kind", json!(lost.kind));
             put("why", json!(lost.why));
         }
-        Error::Unavailable(failure)
-        | Error::Denied(failure)
-        | Error::Invalid(failure)
-        | Error::Internal(failure) => put("store", json!(failure.store)),
+        Error::Unavailable(failure) | Error::Denied(failure) | Error::Invalid(failure) | Error::Internal(failure) => {
+            put("store", json!(failure.store))
+        }
         _ => {}
     }
 }
 
 /// A duration as the JSON contract writes it.
 pub(crate) fn millis(duration: std::time::Duration) -> Value {
-    u64::try_from(duration.as_millis())
-        .unwrap_or(u64::MAX)
-        .into()
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).into()
 }
 
 /// The message with its causes, each once.

@@ -28,14 +28,7 @@ pub(crate) async fn fsck(context: &mut Context, args: FsckArgs) -> Result<i32, F
         acquiring = acquiring.reason(reason);
     }
     let progress = acquiring.progress().boxed();
-    let lease = acquire(
-        context,
-        &store.coordinator,
-        LeaseKind::Fsck,
-        job.wait,
-        acquiring.into_future(),
-        progress,
-    )
-    .await?;
+    let lease =
+        acquire(context, &store.coordinator, LeaseKind::Fsck, job.wait, acquiring.into_future(), progress).await?;
     wrap::run(context, &store, Held::Fsck(lease), &job).await
 }

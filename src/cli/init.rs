@@ -16,10 +16,7 @@ pub(crate) async fn init(global: Global) -> Result<i32, Failure> {
     } else if made {
         format!("store {} is ready", store.name())
     } else {
-        format!(
-            "store {} was ready before; nothing was changed",
-            store.name()
-        )
+        format!("store {} was ready before; nothing was changed", store.name())
     };
     output::print(&format!("{text}\n"))?;
     Ok(0)

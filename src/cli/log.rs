@@ -39,10 +39,7 @@ impl<'a> MakeWriter<'a> for Writer {
     type Writer = Event<'a>;
 
     fn make_writer(&'a self) -> Event<'a> {
-        Event {
-            console: &self.0,
-            text: Vec::new(),
-        }
+        Event { console: &self.0, text: Vec::new() }
     }
 }
 

@@ -75,11 +75,7 @@ pub(crate) fn main() -> i32 {
     };
     let console = Console::start(cli.global.json);
     log::start(&console, cli.global.verbose);
-    let mut context = Context {
-        global: cli.global,
-        console: console.clone(),
-        signals,
-    };
+    let mut context = Context { global: cli.global, console: console.clone(), signals };
     let result = match runtime() {
         Ok(runtime) => runtime.block_on(dispatch(&mut context, cli.command)),
         Err(error) => Err(Failure::system("the runtime cannot be started", error)),
@@ -97,10 +93,7 @@ pub(crate) fn main() -> i32 {
 
 /// No signal and no process driver: a second reaper would steal the ends of children.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
+    tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()
 }
 
 async fn dispatch(context: &mut Context, command: Command) -> Result<i32, Failure> {

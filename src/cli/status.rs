@@ -53,11 +53,7 @@ struct View {
 }
 
 fn view_of(global: &super::args::Global) -> View {
-    View {
-        json: global.json,
-        colour: output::stdout_has_colour(),
-        ids: global.verbose > 0,
-    }
+    View { json: global.json, colour: output::stdout_has_colour(), ids: global.verbose > 0 }
 }
 
 async fn watch(view: View, store: &Store) -> Result<i32, Failure> {
@@ -151,14 +147,8 @@ fn headline(view: &View, status: &Status) -> String {
 }
 
 fn leases(view: &View, status: &Status) -> Vec<String> {
-    let mut table = Table::new(&[
-        ("kind", 6),
-        ("holder", 34),
-        ("for", 20),
-        ("heartbeat", 11),
-        ("since", 10),
-        ("state", 9),
-    ]);
+    let mut table =
+        Table::new(&[("kind", 6), ("holder", 34), ("for", 20), ("heartbeat", 11), ("since", 10), ("state", 9)]);
     let all: Vec<&LeaseInfo> = status.fsck.iter().chain(&status.writers).collect();
     for lease in &all {
         let of = lease.holder.as_ref();
@@ -170,8 +160,7 @@ fn leases(view: &View, status: &Status) -> Vec<String> {
         let day = "%Y-%m-%d";
         let since = lease.acquired.map(|at| {
             let today = at.strftime(day).to_string() == status.now.strftime(day).to_string();
-            at.strftime(if today { "%H:%M:%SZ" } else { day })
-                .to_string()
+            at.strftime(if today { "%H:%M:%SZ" } else { day }).to_string()
         });
         let state = match (lease.state, lease.phase) {
             (LeaseState::Fresh, Some(phase)) => phase.to_string(),
@@ -205,45 +194,24 @@ fn leases(view: &View, status: &Status) -> Vec<String> {
 fn needs(status: &Status) -> Vec<String> {
     let mut lines = Vec::new();
     if status.generation.is_none() {
-        lines.push(
-            "it has no layout, so its name may be mistyped; if it is the right one: lockhouse init"
-                .to_owned(),
-        );
+        lines.push("it has no layout, so its name may be mistyped; if it is the right one: lockhouse init".to_owned());
     }
-    let fsck = status
-        .fsck
-        .iter()
-        .filter(|lease| lease.state != LeaseState::Fresh);
+    let fsck = status.fsck.iter().filter(|lease| lease.state != LeaseState::Fresh);
     for lease in fsck {
         let peer = if lease.peer { " --peer-is-dead" } else { "" };
         let who = who(lease);
-        lines.push(fit(
-            &format!(
-                "the fsck lease is {} and keeps everybody out; if {who} is dead:",
-                lease.state
-            ),
-            WIDTH,
-        ));
+        lines
+            .push(fit(&format!("the fsck lease is {} and keeps everybody out; if {who} is dead:", lease.state), WIDTH));
         lines.push(format!("  lockhouse clear{peer}"));
     }
-    let stale: Vec<&LeaseInfo> = status
-        .writers
-        .iter()
-        .filter(|lease| lease.state != LeaseState::Fresh)
-        .collect();
+    let stale: Vec<&LeaseInfo> = status.writers.iter().filter(|lease| lease.state != LeaseState::Fresh).collect();
     if !stale.is_empty() {
         let (subject, verb, owner) = match stale.len() {
             1 => ("1 writer".to_owned(), "refreshes", "its process is"),
             n => (format!("{n} writers"), "refresh", "their processes are"),
         };
-        let peer = if stale.iter().any(|lease| lease.peer) {
-            " --peer-is-dead"
-        } else {
-            ""
-        };
-        lines.push(format!(
-            "{subject} no longer {verb}, and the next fsck will not pass; if {owner} dead:"
-        ));
+        let peer = if stale.iter().any(|lease| lease.peer) { " --peer-is-dead" } else { "" };
+        lines.push(format!("{subject} no longer {verb}, and the next fsck will not pass; if {owner} dead:"));
         lines.push(format!("  lockhouse prune{peer}"));
         for lease in stale.iter().take(NAMED) {
             lines.push(fit(&format!("  {}  {}", id(lease), who(lease)), WIDTH));
@@ -252,11 +220,7 @@ fn needs(status: &Status) -> Vec<String> {
             lines.push(format!("  and {} more", stale.len() - NAMED));
         }
     }
-    let behind = status
-        .fsck
-        .iter()
-        .chain(&status.writers)
-        .any(|lease| lease.clock_behind);
+    let behind = status.fsck.iter().chain(&status.writers).any(|lease| lease.clock_behind);
     if behind {
         lines.push("the server's clock was set back: some heartbeats lie in its future, and show the age 0".to_owned());
     }
@@ -270,10 +234,7 @@ fn id(lease: &LeaseInfo) -> String {
 /// The process of a lease in a sentence.
 fn who(lease: &LeaseInfo) -> String {
     match &lease.holder {
-        Some(holder) => printable(&format!(
-            "pid {} on {} ({})",
-            holder.pid, holder.host, holder.program
-        )),
+        Some(holder) => printable(&format!("pid {} on {} ({})", holder.pid, holder.host, holder.program)),
         None if lease.peer => "the peer".to_owned(),
         None => "its process".to_owned(),
     }
@@ -281,12 +242,7 @@ fn who(lease: &LeaseInfo) -> String {
 
 /// Why the last fsck ended badly, if it did.
 fn last_failure(history: &[HistoryEntry]) -> Option<String> {
-    let of_fsck = |entry: &&HistoryEntry| {
-        matches!(
-            entry.what.as_str(),
-            "job-failed" | "drain-timeout" | "granted"
-        )
-    };
+    let of_fsck = |entry: &&HistoryEntry| matches!(entry.what.as_str(), "job-failed" | "drain-timeout" | "granted");
     let last = history.iter().rev().find(of_fsck)?;
     if last.what == "granted" {
         return None;
@@ -294,10 +250,7 @@ fn last_failure(history: &[HistoryEntry]) -> Option<String> {
     let at = last.at.strftime("%Y-%m-%d %H:%M:%SZ");
     let who = last.holder.as_ref().map(table::holder).unwrap_or_default();
     let reason = last.reason.as_deref().unwrap_or_default();
-    let text = format!(
-        "the last fsck failed ({}) at {at}: {reason}; {who}",
-        last.what
-    );
+    let text = format!("the last fsck failed ({}) at {at}: {reason}; {who}", last.what);
     Some(fit(&printable(&text), WIDTH))
 }
 
@@ -305,9 +258,5 @@ const YELLOW: &str = "\u{1b}[33m";
 const RED: &str = "\u{1b}[31m";
 
 fn paint(view: &View, colour: &str, text: &str) -> String {
-    if view.colour {
-        format!("{colour}{text}\u{1b}[0m")
-    } else {
-        text.to_owned()
-    }
+    if view.colour { format!("{colour}{text}\u{1b}[0m") } else { text.to_owned() }
 }

@@ -28,9 +28,7 @@ pub(crate) struct Store {
 /// `Usage` without a store; what [`lockhouse::CoordinatorBuilder::connect`] says.
 pub(crate) async fn open(global: &Global, label: Option<&str>) -> Result<Store, Failure> {
     let Some(url) = &global.store else {
-        return Err(Failure::Usage(
-            "no store is given: use --store URL or set LOCKHOUSE_STORE".to_owned(),
-        ));
+        return Err(Failure::Usage("no store is given: use --store URL or set LOCKHOUSE_STORE".to_owned()));
     };
     let parsed: StoreUrl = url.parse()?;
     let mut builder = Coordinator::builder(url)?;
@@ -43,11 +41,7 @@ pub(crate) async fn open(global: &Global, label: Option<&str>) -> Result<Store, 
     if let Some(label) = label {
         builder = builder.label(label);
     }
-    Ok(Store {
-        coordinator: builder.connect().await?,
-        url: url.clone(),
-        local: matches!(parsed, StoreUrl::Local(_)),
-    })
+    Ok(Store { coordinator: builder.connect().await?, url: url.clone(), local: matches!(parsed, StoreUrl::Local(_)) })
 }
 
 /// The timing that was asked for, if any was.
@@ -58,11 +52,7 @@ fn timing(global: &Global) -> Option<LeaseTiming> {
     }
     let default = LeaseTiming::default();
     let refresh_interval = interval.unwrap_or(default.refresh_interval);
-    Some(LeaseTiming {
-        refresh_interval,
-        stale_multiplier: multiplier.unwrap_or(default.stale_multiplier),
-        ..default
-    })
+    Some(LeaseTiming { refresh_interval, stale_multiplier: multiplier.unwrap_or(default.stale_multiplier), ..default })
 }
 
 impl Store {
@@ -92,11 +82,7 @@ impl Store {
     /// How long a lease is kept after a signal ended its command: a server finishes what it has begun, a kernel
     /// has nothing to finish.
     pub(crate) fn settle(&self) -> Duration {
-        if self.local {
-            Duration::ZERO
-        } else {
-            self.coordinator.timing().stale_after()
-        }
+        if self.local { Duration::ZERO } else { self.coordinator.timing().stale_after() }
     }
 
     /// Refuses to take a lease under another lease on the same store, which would wait for itself as soon as an fsck

@@ -18,30 +18,21 @@ pub(crate) struct Table {
 impl Table {
     /// The columns' names and greatest widths.
     pub(crate) fn new(columns: &[(&'static str, usize)]) -> Table {
-        Table {
-            columns: columns.to_vec(),
-            rows: Vec::new(),
-        }
+        Table { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row of cells that are safe to print.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells = cells.into_iter().zip(&self.columns);
-        self.rows
-            .push(cells.map(|(cell, (_, most))| fit(&cell, *most)).collect());
+        self.rows.push(cells.map(|(cell, (_, most))| fit(&cell, *most)).collect());
     }
 
     /// The lines, the header first, each with the row that it shows.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let header: Vec<String> = self
-            .columns
-            .iter()
-            .map(|(name, _)| (*name).to_owned())
-            .collect();
+        let header: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let all: Vec<&Vec<String>> = std::iter::once(&header).chain(&self.rows).collect();
-        let widths: Vec<usize> = (0..self.columns.len())
-            .map(|n| all.iter().map(|row| row[n].width()).max().unwrap_or(0))
-            .collect();
+        let widths: Vec<usize> =
+            (0..self.columns.len()).map(|n| all.iter().map(|row| row[n].width()).max().unwrap_or(0)).collect();
         let line = |row: &&Vec<String>| {
             let cells: Vec<String> = row
                 .iter()
@@ -59,9 +50,7 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.lines()
-            .iter()
-            .try_for_each(|line| writeln!(f, "{line}"))
+        self.lines().iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
@@ -85,10 +74,7 @@ pub(crate) fn fit(text: &str, most: usize) -> String {
 
 /// Who holds something, for a cell: the program last, for it can be done without.
 pub(crate) fn holder(holder: &Holder) -> String {
-    printable(&format!(
-        "{}@{} pid {} ({})",
-        holder.user, holder.host, holder.pid, holder.program
-    ))
+    printable(&format!("{}@{} pid {} ({})", holder.user, holder.host, holder.pid, holder.program))
 }
 
 /// Who holds a lease, for a cell.
@@ -118,9 +104,6 @@ mod tests {
         let mut table = Table::new(&[("a", 10), ("b", 5)]);
         table.row(["日本".to_owned(), "x".to_owned()]);
         table.row(["long enough".to_owned(), "yyyyyyy".to_owned()]);
-        assert_eq!(
-            table.lines(),
-            ["a           b", "日本        x", "long enou…  yyyy…"]
-        );
+        assert_eq!(table.lines(), ["a           b", "日本        x", "long enou…  yyyy…"]);
     }
 }

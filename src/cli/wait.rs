@@ -34,15 +34,8 @@ pub(crate) struct Reporter<'a> {
 /// What is waited for.
 enum Stage {
     Nothing,
-    Behind {
-        lease: Box<LeaseInfo>,
-        seen: Moment,
-    },
-    Draining {
-        progress: Box<DrainProgress>,
-        seen: Moment,
-        told_stale: usize,
-    },
+    Behind { lease: Box<LeaseInfo>, seen: Moment },
+    Draining { progress: Box<DrainProgress>, seen: Moment, told_stale: usize },
 }
 
 impl<'a> Reporter<'a> {
@@ -78,11 +71,7 @@ impl<'a> Reporter<'a> {
                 let (waited, patience) = (now.since(self.began), self.patience);
                 behind(self.console, lease, waited, patience, now.since(*seen));
             }
-            Stage::Draining {
-                progress,
-                seen,
-                told_stale,
-            } => {
+            Stage::Draining { progress, seen, told_stale } => {
                 *told_stale = progress.stale;
                 draining(self.console, progress, now.since(*seen));
             }
@@ -95,10 +84,7 @@ impl<'a> Reporter<'a> {
         match event {
             Event::Waiting { behind } => {
                 let stale = behind.state != LeaseState::Fresh;
-                self.stage = Stage::Behind {
-                    lease: behind,
-                    seen: now,
-                };
+                self.stage = Stage::Behind { lease: behind, seen: now };
                 self.due.get_or_insert(self.began + FIRST);
                 if stale {
                     // It will not go away by itself: nobody should have to wait to learn that.
@@ -124,11 +110,7 @@ impl<'a> Reporter<'a> {
         };
         let news = progress.stale > told_stale;
         let progress = Box::new(progress);
-        self.stage = Stage::Draining {
-            progress,
-            seen: now,
-            told_stale,
-        };
+        self.stage = Stage::Draining { progress, seen: now, told_stale };
         if news && let Some(due) = self.due {
             let earliest = self.last_line.map_or(now, |last| last + NEWS);
             self.due = Some(due.min(earliest));
@@ -147,39 +129,19 @@ pub(crate) fn watching(console: &Console, leases: &[LeaseInfo], at_most: Duratio
         }
     );
     text.push_str(&named(leases));
-    console.event(
-        "watching",
-        json!({"leases": leases, "for_ms": millis(at_most)}),
-        &text,
-    );
+    console.event("watching", json!({"leases": leases, "for_ms": millis(at_most)}), &text);
 }
 
-fn behind(
-    console: &Console,
-    lease: &LeaseInfo,
-    waited: Duration,
-    patience: Duration,
-    ago: Duration,
-) {
+fn behind(console: &Console, lease: &LeaseInfo, waited: Duration, patience: Duration, ago: Duration) {
     let mut lease = lease.clone();
     let stale = lease.state != LeaseState::Fresh;
     // The age is that of the sighting. A stale lease has been ageing since, a fresh one is refreshed.
     lease.age = lease.age.filter(|_| stale).map(|age| age + ago);
     let left = patience.saturating_sub(waited);
-    let what = if stale {
-        "a stale fsck lease is in the way"
-    } else {
-        "an fsck is in the way"
-    };
-    let mut text = format!(
-        "waiting for {}, for another {} at most: {what}: {lease}",
-        duration(waited),
-        duration(left)
-    );
+    let what = if stale { "a stale fsck lease is in the way" } else { "an fsck is in the way" };
+    let mut text = format!("waiting for {}, for another {} at most: {what}: {lease}", duration(waited), duration(left));
     if stale {
-        text.push_str(
-            "; it will not go away by itself: if its process is dead, type `lockhouse clear`",
-        );
+        text.push_str("; it will not go away by itself: if its process is dead, type `lockhouse clear`");
     }
     console.event(
         "waiting",
@@ -215,11 +177,7 @@ fn named(leases: &[LeaseInfo]) -> String {
 }
 
 fn summary(progress: &DrainProgress) -> String {
-    let mut text = format!(
-        "draining for {} of {}: ",
-        duration(progress.elapsed),
-        duration(progress.budget)
-    );
+    let mut text = format!("draining for {} of {}: ", duration(progress.elapsed), duration(progress.budget));
     if progress.waiting_for_fences {
         text.push_str("waiting for a fenced transaction to end");
     } else {

@@ -9,9 +9,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use futures::stream::StreamExt;
 use lockhouse::clock::{Clock, SystemClock};
-use lockhouse::{
-    Coordinator, Error, Event, FsckLease, Lease, LeaseKind, LeaseLost, LossReason, WriterLease,
-};
+use lockhouse::{Coordinator, Error, Event, FsckLease, Lease, LeaseKind, LeaseLost, LossReason, WriterLease};
 use serde_json::json;
 
 use super::Context;
@@ -56,12 +54,7 @@ impl Held {
 }
 
 /// Runs the job's command under the lease, gives the lease back, and returns the command's exit code.
-pub(crate) async fn run(
-    context: &mut Context,
-    store: &Store,
-    held: Held,
-    job: &Job,
-) -> Result<i32, Failure> {
+pub(crate) async fn run(context: &mut Context, store: &Store, held: Held, job: &Job) -> Result<i32, Failure> {
     let end = run_child(context, store, &held, job).await;
     if held.kind() == LeaseKind::Fsck {
         chronicle(context, &store.coordinator, &held, job, &end).await;
@@ -79,29 +72,16 @@ pub(crate) async fn run(
 
 /// What the end of a command means for the program.
 fn outcome(lease: &Lease, job: &Job, end: &io::Result<End>) -> Result<i32, Failure> {
-    let command = || {
-        job.command
-            .first()
-            .map_or(String::new(), |word| word.to_string_lossy().into_owned())
-    };
+    let command = || job.command.first().map_or(String::new(), |word| word.to_string_lossy().into_owned());
     let again = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
     match end {
         Ok(End::Lost { .. }) => Err(lost(lease).into()),
-        Ok(End::NotFound(error)) => Err(Failure::Command {
-            command: command(),
-            missing: true,
-            error: again(error),
-        }),
-        Ok(End::NotExecutable(error)) => Err(Failure::Command {
-            command: command(),
-            missing: false,
-            error: again(error),
-        }),
+        Ok(End::NotFound(error)) => Err(Failure::Command { command: command(), missing: true, error: again(error) }),
+        Ok(End::NotExecutable(error)) => {
+            Err(Failure::Command { command: command(), missing: false, error: again(error) })
+        }
         Ok(end @ (End::Exited(_) | End::Signaled(_))) => Ok(end.exit_code()),
-        Err(error) => Err(Failure::system(
-            "the command cannot be watched",
-            again(error),
-        )),
+        Err(error) => Err(Failure::system("the command cannot be watched", again(error))),
     }
 }
 
@@ -122,21 +102,12 @@ fn lost(lease: &Lease) -> Error {
 
 fn ended_by_signal(end: &io::Result<End>) -> Option<i32> {
     match end {
-        Ok(End::Signaled(signal))
-        | Ok(End::Lost {
-            child: Some(ChildEnd::Signaled(signal)),
-            ..
-        }) => Some(*signal),
+        Ok(End::Signaled(signal)) | Ok(End::Lost { child: Some(ChildEnd::Signaled(signal)), .. }) => Some(*signal),
         _ => None,
     }
 }
 
-async fn run_child(
-    context: &mut Context,
-    store: &Store,
-    lease: &Lease,
-    job: &Job,
-) -> io::Result<End> {
+async fn run_child(context: &mut Context, store: &Store, lease: &Lease, job: &Job) -> io::Result<End> {
     let mut words = job.command.iter().cloned();
     let spec = Spec {
         command: words.next().unwrap_or_default(),
@@ -173,9 +144,7 @@ fn environment(context: &Context, store: &Store, lease: &Lease) -> Vec<(OsString
     if let Some(collection) = &context.global.collection {
         env.push(("LOCKHOUSE_COLLECTION", collection.clone()));
     }
-    env.into_iter()
-        .map(|(name, value)| (name.into(), value.into()))
-        .collect()
+    env.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
 
 /// What happens to the lease while the command runs.
@@ -194,11 +163,7 @@ fn tell(console: &Console, lease: &Lease, event: &Event) {
             );
         }
         Event::Recovered { id: of, .. } if of == id => {
-            console.event(
-                "recovered",
-                json!({"id": id}),
-                "the lease was refreshed again",
-            );
+            console.event("recovered", json!({"id": id}), "the lease was refreshed again");
         }
         // The end of the command is announced by the one who ends it.
         _ => {}
@@ -206,13 +171,7 @@ fn tell(console: &Console, lease: &Lease, event: &Event) {
 }
 
 /// Writes how a job failed into the history, so that whoever finds the store in a bad state finds the reason too.
-async fn chronicle(
-    context: &Context,
-    coordinator: &Coordinator,
-    lease: &Lease,
-    job: &Job,
-    end: &io::Result<End>,
-) {
+async fn chronicle(context: &Context, coordinator: &Coordinator, lease: &Lease, job: &Job, end: &io::Result<End>) {
     let how = match end {
         Ok(End::Exited(0)) => return,
         Ok(End::Exited(code)) => format!("exit code {code}"),
@@ -226,7 +185,9 @@ async fn chronicle(
         Some(reason) => format!("{how}: {reason}"),
         None => how,
     };
-    reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
+    while reason.len() > LONGEST_REASON {
+        reason.pop();
+    }
     let recording = coordinator.record("job-failed", Some(lease.identifier()), Some(reason));
     let patience = coordinator.timing().refresh_interval;
     let why = match tokio::time::timeout(patience, recording).await {
@@ -275,11 +236,7 @@ async fn keep(
 }
 
 /// Gives the lease back and waits until the store has confirmed it.
-async fn release(
-    context: &mut Context,
-    coordinator: &Coordinator,
-    held: Held,
-) -> Result<(), Failure> {
+async fn release(context: &mut Context, coordinator: &Coordinator, held: Held) -> Result<(), Failure> {
     let kind = held.kind();
     let mut releasing = held.release();
     let mut insisted = false;
@@ -338,9 +295,7 @@ async fn gone(lease: &Lease) -> String {
     loop {
         let error = lease.lost().await;
         match &error {
-            Error::LeaseLost(lost)
-                if matches!(lost.why, LossReason::Deadline | LossReason::Suspended) =>
-            {
+            Error::LeaseLost(lost) if matches!(lost.why, LossReason::Deadline | LossReason::Suspended) => {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
             _ => return error.to_string(),
@@ -357,16 +312,8 @@ mod tests {
         assert_eq!(ended_by_signal(&Ok(End::Exited(0))), None);
         assert_eq!(ended_by_signal(&Ok(End::Exited(137))), None);
         assert_eq!(ended_by_signal(&Ok(End::Signaled(9))), Some(9));
-        let lost = |child| {
-            Ok(End::Lost {
-                why: String::new(),
-                child,
-            })
-        };
-        assert_eq!(
-            ended_by_signal(&lost(Some(ChildEnd::Signaled(15)))),
-            Some(15)
-        );
+        let lost = |child| Ok(End::Lost { why: String::new(), child });
+        assert_eq!(ended_by_signal(&lost(Some(ChildEnd::Signaled(15)))), Some(15));
         assert_eq!(ended_by_signal(&lost(Some(ChildEnd::Exited(1)))), None);
         assert_eq!(ended_by_signal(&lost(None)), None);
     }

@@ -35,9 +35,7 @@ pub(crate) async fn start(kind: Kind) -> Result<Uri, String> {
     // The port is the same inside and outside, so that the name by which the replica set's member
     // knows itself leads to it from here too.
     let port = free_port();
-    let container = run(kind, &image, port)
-        .await
-        .map_err(|error| format!("no container of {image}: {error}"))?;
+    let container = run(kind, &image, port).await.map_err(|error| format!("no container of {image}: {error}"))?;
     remove_at_exit(container.id());
     // From here on the helper removes it; a destructor would need the runtime that starts it.
     std::mem::forget(container);
@@ -71,10 +69,7 @@ async fn run(
         .with_mapped_port(port, port.tcp())
         .with_host_config_modifier(|host| {
             // A server without users is nobody's business but this machine's.
-            let bindings = host
-                .port_bindings
-                .iter_mut()
-                .flat_map(|map| map.values_mut());
+            let bindings = host.port_bindings.iter_mut().flat_map(|map| map.values_mut());
             for binding in bindings.flatten().flatten() {
                 binding.host_ip = Some("127.0.0.1".into());
             }
@@ -87,24 +82,15 @@ async fn run(
 
 async fn initiate(uri: Uri, port: u16) -> Uri {
     let own_name = format!("127.0.0.1:{port}");
-    let admin = connect(&uri.clone().directly_to(&own_name))
-        .await
-        .database("admin");
+    let admin = connect(&uri.clone().directly_to(&own_name)).await.database("admin");
     let config = doc! { "_id": SET_NAME, "members": [{ "_id": 0, "host": own_name }] };
-    admin
-        .run_command(doc! { "replSetInitiate": config })
-        .await
-        .expect("initiate the replica set in the container");
-    eventually(
-        START_BOUND,
-        "the container's server to become primary",
-        || async {
-            match admin.run_command(doc! { "hello": 1 }).await {
-                Ok(hello) if hello.get_bool("isWritablePrimary").unwrap_or(false) => Ok(()),
-                other => Err(other),
-            }
-        },
-    )
+    admin.run_command(doc! { "replSetInitiate": config }).await.expect("initiate the replica set in the container");
+    eventually(START_BOUND, "the container's server to become primary", || async {
+        match admin.run_command(doc! { "hello": 1 }).await {
+            Ok(hello) if hello.get_bool("isWritablePrimary").unwrap_or(false) => Ok(()),
+            other => Err(other),
+        }
+    })
     .await;
     uri.with_option("replicaSet", SET_NAME)
 }
@@ -112,12 +98,7 @@ async fn initiate(uri: Uri, port: u16) -> Uri {
 fn remove_at_exit(id: &str) {
     // Its own session, so that a Ctrl-C at the terminal does not end it together with the tests.
     let helper = Command::new("setsid")
-        .args([
-            "sh",
-            "-c",
-            "read -r _; exec docker rm --force --volumes \"$0\"",
-            id,
-        ])
+        .args(["sh", "-c", "read -r _; exec docker rm --force --volumes \"$0\"", id])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -32,16 +32,9 @@ impl TestDatabase {
     pub(crate) fn on(server: &Uri) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Unique across the processes that share the server, on this machine and on others.
-        let name = format!(
-            "lht_{}_{}_{:08x}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed),
-            fastrand::u32(..)
-        );
-        Self {
-            server: server.clone(),
-            name,
-        }
+        let name =
+            format!("lht_{}_{}_{:08x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed), fastrand::u32(..));
+        Self { server: server.clone(), name }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -55,9 +48,7 @@ impl TestDatabase {
 
     /// The same database through a proxy.
     pub(crate) fn uri_through(&self, proxy: &Proxy) -> String {
-        self.own_uri()
-            .directly_to(&proxy.address().to_string())
-            .to_string()
+        self.own_uri().directly_to(&proxy.address().to_string()).to_string()
     }
 
     /// A proxy in front of this database's server.
@@ -81,10 +72,7 @@ impl TestDatabase {
     }
 
     fn own_uri(&self) -> Uri {
-        self.server
-            .clone()
-            .with_database(&self.name)
-            .with_option("appName", &self.name)
+        self.server.clone().with_database(&self.name).with_option("appName", &self.name)
     }
 }
 
@@ -99,9 +87,7 @@ impl Drop for TestDatabase {
 
 /// A bare client. A server that is not there is noticed after five seconds instead of thirty.
 pub(crate) async fn connect(uri: &Uri) -> Client {
-    let mut options = ClientOptions::parse(uri.to_string())
-        .await
-        .expect("a connection string that the driver takes");
+    let mut options = ClientOptions::parse(uri.to_string()).await.expect("a connection string that the driver takes");
     options.server_selection_timeout = Some(Duration::from_secs(5));
     options.connect_timeout = Some(Duration::from_secs(5));
     Client::with_options(options).expect("options that the driver takes")

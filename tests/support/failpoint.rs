@@ -30,11 +30,7 @@ pub(crate) struct FailCommand {
 impl FailCommand {
     /// For the server of this connection string, until switched off.
     pub(crate) fn new(server: &str) -> Self {
-        Self {
-            server: server.to_owned(),
-            data: Document::new(),
-            mode: doc! { "mode": "alwaysOn" },
-        }
+        Self { server: server.to_owned(), data: Document::new(), mode: doc! { "mode": "alwaysOn" } }
     }
 
     /// The commands that it meets, by name.
@@ -49,10 +45,7 @@ impl FailCommand {
 
     /// The command is executed; the reply carries this write concern error.
     pub(crate) fn write_concern_error(self, code: i32) -> Self {
-        self.with(
-            "writeConcernError",
-            doc! { "code": code, "errmsg": "asked for by a test" },
-        )
+        self.with("writeConcernError", doc! { "code": code, "errmsg": "asked for by a test" })
     }
 
     /// The connection is closed, the command not executed.
@@ -63,8 +56,7 @@ impl FailCommand {
     /// The command waits for so long before it is executed (or fails).
     pub(crate) fn block(self, wait: Duration) -> Self {
         let millis = i64::try_from(wait.as_millis()).expect("a wait in range");
-        self.with("blockConnection", true)
-            .with("blockTimeMS", millis)
+        self.with("blockConnection", true).with("blockTimeMS", millis)
     }
 
     /// Only for clients of this application name.
@@ -98,15 +90,12 @@ impl FailCommand {
         let turn = turn(&self.server).await;
         let mut command = doc! { "configureFailPoint": "failCommand", "data": self.data };
         command.extend(self.mode);
-        let reply = configure(&self.server, command).await.expect(
-            "configureFailPoint, for which the server needs --setParameter enableTestCommands=1",
-        );
+        let reply = configure(&self.server, command)
+            .await
+            .expect("configureFailPoint, for which the server needs --setParameter enableTestCommands=1");
         FailPoint {
             server: self.server,
-            met_before: reply
-                .get_i64("count")
-                .or(reply.get_i32("count").map(i64::from))
-                .unwrap_or(0),
+            met_before: reply.get_i64("count").or(reply.get_i32("count").map(i64::from)).unwrap_or(0),
             _turn: turn,
             on: true,
         }
@@ -133,12 +122,8 @@ impl FailPoint {
     /// Switches the fault off, and says how many commands met it.
     pub(crate) async fn off(mut self) -> i64 {
         self.on = false;
-        let reply = configure(&self.server, off())
-            .await
-            .expect("switch the fail point off");
-        let met = reply
-            .get_i64("count")
-            .or(reply.get_i32("count").map(i64::from));
+        let reply = configure(&self.server, off()).await.expect("switch the fail point off");
+        let met = reply.get_i64("count").or(reply.get_i32("count").map(i64::from));
         met.expect("the server counts what met the fail point") - self.met_before
     }
 }
@@ -160,11 +145,7 @@ fn off() -> Document {
 
 async fn configure(server: &str, command: Document) -> mongodb::error::Result<Document> {
     // A client of its own: the one under test may be cut off, and has another application name.
-    connect(&Uri::parse(server))
-        .await
-        .database("admin")
-        .run_command(command)
-        .await
+    connect(&Uri::parse(server)).await.database("admin").run_command(command).await
 }
 
 async fn turn(server: &str) -> File {
@@ -172,11 +153,6 @@ async fn turn(server: &str) -> File {
     Uri::parse(server).first_host().hash(&mut hash);
     let path = tests_home().join(format!("failcommand-{:016x}.lock", hash.finish()));
     let file = File::create(&path).expect("make the lock file of the fail point");
-    eventually(
-        TURN_BOUND,
-        "other tests to switch their fault off",
-        || async { file.try_lock() },
-    )
-    .await;
+    eventually(TURN_BOUND, "other tests to switch their fault off", || async { file.try_lock() }).await;
     file
 }

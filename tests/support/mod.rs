@@ -12,10 +12,7 @@
 //! | `poll` | waiting for a condition with a bound |
 //! | `process`, `scratch`, `container`, `uri` | what the others are made of |
 
-#![allow(
-    dead_code,
-    reason = "each test binary compiles the whole module and uses its own part of it"
-)]
+#![allow(dead_code, reason = "each test binary compiles the whole module and uses its own part of it")]
 
 pub(crate) mod poll;
 pub(crate) mod process;

@@ -59,10 +59,7 @@ impl Default for Options {
 impl Options {
     /// A replica set of one member.
     pub(crate) fn replica_set() -> Self {
-        Self {
-            replica_set: true,
-            ..Self::default()
-        }
+        Self { replica_set: true, ..Self::default() }
     }
 }
 
@@ -98,10 +95,7 @@ impl Mongod {
                 .run_command(doc! { "createUser": "root", "pwd": "root", "roles": ["root"] })
                 .await
                 .expect("make the first user");
-            server.uri = Uri::parse(&format!(
-                "mongodb://root:root@{}/?authSource=admin",
-                server.address()
-            ));
+            server.uri = Uri::parse(&format!("mongodb://root:root@{}/?authSource=admin", server.address()));
         }
         if server.options.replica_set {
             server.uri = server.uri.with_option("replicaSet", SET_NAME);
@@ -239,12 +233,8 @@ pub(crate) async fn initiate(server: &Mongod, members: Vec<mongodb::bson::Bson>)
             "heartbeatIntervalMillis": (election / 4).clamp(100, 2_000),
         },
     };
-    let reply: mongodb::error::Result<Document> = server
-        .client()
-        .await
-        .database("admin")
-        .run_command(doc! { "replSetInitiate": config })
-        .await;
+    let reply: mongodb::error::Result<Document> =
+        server.client().await.database("admin").run_command(doc! { "replSetInitiate": config }).await;
     reply.expect("initiate the replica set");
 }
 
@@ -264,12 +254,7 @@ async fn launch(
     let mut command = Command::new(binary);
     command
         .args(["--bind_ip", "127.0.0.1", "--nounixsocket", "--logappend"])
-        .args([
-            "--port",
-            &port.to_string(),
-            "--wiredTigerCacheSizeGB",
-            "0.25",
-        ])
+        .args(["--port", &port.to_string(), "--wiredTigerCacheSizeGB", "0.25"])
         .arg("--dbpath")
         .arg(directory.path().join("data"))
         .arg("--logpath")
@@ -291,9 +276,7 @@ async fn launch(
             command.arg("--keyFile").arg(key_file(directory.path()));
         }
     }
-    let clock = options
-        .faketime
-        .then(|| ServerClock::install(&mut command, directory.path()));
+    let clock = options.faketime.then(|| ServerClock::install(&mut command, directory.path()));
     let failed = |why: String| NotStarted::Failed(format!("{why}; its log ends:\n{}", tail(&log)));
     let mut process = ServerProcess::start(command).map_err(|error| failed(error.to_string()))?;
     let ended = eventually(START_BOUND, "mongod to listen", || {
@@ -318,8 +301,7 @@ fn key_file(directory: &Path) -> PathBuf {
     let path = directory.join("key");
     if !path.exists() {
         std::fs::write(&path, "bG9ja2hvdXNlIHRlc3RzIG9ubHk=").expect("write the key file");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400))
-            .expect("protect the key file");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("protect the key file");
     }
     path
 }
@@ -333,9 +315,8 @@ fn tail(log: &Path) -> String {
 /// A port that nobody listens on, below the range from which the kernel takes the ports of outgoing
 /// connections: a server that is killed and started again must find its port free.
 pub(crate) fn free_port() -> u16 {
-    let free = |port: u16| -> io::Result<TcpListener> {
-        TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
-    };
+    let free =
+        |port: u16| -> io::Result<TcpListener> { TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)) };
     (0..1000)
         .map(|_| fastrand::u16(18_000..32_000))
         .find(|port| free(*port).is_ok())
@@ -349,10 +330,7 @@ pub(crate) fn binary() -> Result<PathBuf, String> {
         return if path.is_file() {
             Ok(path)
         } else {
-            Err(format!(
-                "LOCKHOUSE_TEST_MONGOD names {}, which is no file",
-                path.display()
-            ))
+            Err(format!("LOCKHOUSE_TEST_MONGOD names {}, which is no file", path.display()))
         };
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();

@@ -35,10 +35,9 @@ where
     .await;
     match outcome {
         Ok(value) => value,
-        Err(_) => panic!(
-            "waited {:?} in vain for: {what}; looked {looks} times, last seen: {last_seen:?}",
-            start.elapsed()
-        ),
+        Err(_) => {
+            panic!("waited {:?} in vain for: {what}; looked {looks} times, last seen: {last_seen:?}", start.elapsed())
+        }
     }
 }
 

@@ -38,16 +38,11 @@ fn keeper() -> mpsc::Sender<Order> {
 pub(crate) fn spawn_kept(mut command: Command) -> io::Result<Child> {
     die_with_parent(&mut command);
     let (reply, answer) = mpsc::channel();
-    keeper()
-        .send((command, reply))
-        .expect("the keeper lives as long as the process");
+    keeper().send((command, reply)).expect("the keeper lives as long as the process");
     answer.recv().expect("the keeper answers every order")
 }
 
-#[expect(
-    unsafe_code,
-    reason = "pre_exec is the only moment at which a child can ask for the signal"
-)]
+#[expect(unsafe_code, reason = "pre_exec is the only moment at which a child can ask for the signal")]
 fn die_with_parent(command: &mut Command) {
     let parent = Pid::from_raw(std::process::id().cast_signed());
     // SAFETY: between fork and exec only two system calls are made; neither allocates nor locks.

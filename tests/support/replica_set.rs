@@ -24,20 +24,14 @@ pub(crate) struct ReplicaSet {
 impl ReplicaSet {
     /// So many members, with a quick election; one is primary when this returns.
     pub(crate) async fn start(count: usize) -> Self {
-        let options = Options {
-            election_timeout: QUICK_ELECTION,
-            ..Options::replica_set()
-        };
+        let options = Options { election_timeout: QUICK_ELECTION, ..Options::replica_set() };
         Self::start_with(count, options).await
     }
 
     /// The same with other options: another election timeout, parameters, shifted clocks. Users are not
     /// supported here.
     pub(crate) async fn start_with(count: usize, options: Options) -> Self {
-        assert!(
-            options.replica_set && !options.auth,
-            "members of a set without users"
-        );
+        assert!(options.replica_set && !options.auth, "members of a set without users");
         let starting = (0..count).map(|_| Mongod::start_bare(options.clone()));
         let members = futures::future::join_all(starting).await;
         let named = |(id, member): (usize, &Mongod)| -> Bson {
@@ -85,10 +79,7 @@ impl ReplicaSet {
             let seen = futures::future::join_all(looks).await;
             let elected = |index: usize| -> Option<ObjectId> {
                 let hello = seen[index].as_ref().ok()?.as_ref().ok()?;
-                hello
-                    .get_bool("isWritablePrimary")
-                    .unwrap_or(false)
-                    .then(|| hello.get_object_id("electionId").ok())?
+                hello.get_bool("isWritablePrimary").unwrap_or(false).then(|| hello.get_object_id("electionId").ok())?
             };
             (0..seen.len())
                 .filter_map(|index| elected(index).map(|election| (election, index)))
@@ -128,34 +119,23 @@ impl ReplicaSet {
     async fn all_in(&self) {
         let primary = self.primary().await;
         let admin = self.members[primary].client().await.database("admin");
-        eventually(
-            ELECTION_BOUND,
-            "every member to be primary or secondary",
-            || async {
-                let status = admin.run_command(doc! { "replSetGetStatus": 1 }).await;
-                let states: Vec<i32> = status
-                    .iter()
-                    .flat_map(|status| status.get_array("members").into_iter().flatten())
-                    .filter_map(|member| member.as_document()?.get_i32("state").ok())
-                    .collect();
-                let down = |state: &&i32| **state == 8;
-                let settled = |state: &i32| matches!(state, 1 | 2 | 8);
-                let running = states.iter().filter(|state| !down(state)).count();
-                if states.iter().all(settled) && running * 2 > states.len() {
-                    Ok(())
-                } else {
-                    Err((states, status.err()))
-                }
-            },
-        )
+        eventually(ELECTION_BOUND, "every member to be primary or secondary", || async {
+            let status = admin.run_command(doc! { "replSetGetStatus": 1 }).await;
+            let states: Vec<i32> = status
+                .iter()
+                .flat_map(|status| status.get_array("members").into_iter().flatten())
+                .filter_map(|member| member.as_document()?.get_i32("state").ok())
+                .collect();
+            let down = |state: &&i32| **state == 8;
+            let settled = |state: &i32| matches!(state, 1 | 2 | 8);
+            let running = states.iter().filter(|state| !down(state)).count();
+            if states.iter().all(settled) && running * 2 > states.len() { Ok(()) } else { Err((states, status.err())) }
+        })
         .await;
     }
 
     fn parsed_uri(&self) -> Uri {
         let hosts: Vec<String> = self.members.iter().map(Mongod::address).collect();
-        Uri::parse(&format!(
-            "mongodb://{}/?replicaSet={SET_NAME}",
-            hosts.join(",")
-        ))
+        Uri::parse(&format!("mongodb://{}/?replicaSet={SET_NAME}", hosts.join(",")))
     }
 }

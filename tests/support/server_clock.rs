@@ -18,9 +18,7 @@ impl ServerClock {
     ///
     /// When libfaketime is not installed.
     pub(crate) fn install(command: &mut Command, directory: &Path) -> Self {
-        let clock = Self {
-            file: directory.join("clock-offset"),
-        };
+        let clock = Self { file: directory.join("clock-offset") };
         clock.shift_seconds(0);
         command
             .env("LD_PRELOAD", library())
@@ -49,13 +47,10 @@ fn library() -> PathBuf {
         .chain([PathBuf::from("/usr/lib")])
         .map(|place| place.join("faketime/libfaketimeMT.so.1"))
         .collect();
-    candidates
-        .into_iter()
-        .find(|path| path.exists())
-        .unwrap_or_else(|| {
-            panic!(
-                "no libfaketimeMT.so.1 under /usr/lib, which shifting a server's clock needs; \
+    candidates.into_iter().find(|path| path.exists()).unwrap_or_else(|| {
+        panic!(
+            "no libfaketimeMT.so.1 under /usr/lib, which shifting a server's clock needs; \
              run scripts/test, which installs it, or type: apt-get install faketime"
-            )
-        })
+        )
+    })
 }

@@ -41,10 +41,7 @@ enum Server {
     Given(Uri),
     Contained(Uri),
     // Never dropped: the kernel ends it with this process, the next test process sweeps its directory.
-    Own(
-        Uri,
-        #[expect(dead_code, reason = "held, so that the server runs on")] Box<Mongod>,
-    ),
+    Own(Uri, #[expect(dead_code, reason = "held, so that the server runs on")] Box<Mongod>),
 }
 
 impl Server {
@@ -84,17 +81,11 @@ fn find(kind: Kind) -> Server {
         };
         match mongod::binary() {
             Ok(_) => {
-                let options = Options {
-                    replica_set: kind == Kind::ReplicaSet,
-                    ..Options::default()
-                };
+                let options = Options { replica_set: kind == Kind::ReplicaSet, ..Options::default() };
                 let server = Mongod::start(options).await;
                 Ok(Server::Own(Uri::parse(&server.uri()), Box::new(server)))
             }
-            Err(no_binary) => Err(format!(
-                "no server: {} is not set; {no_container}; {no_binary}",
-                kind.variable()
-            )),
+            Err(no_binary) => Err(format!("no server: {} is not set; {no_container}; {no_binary}", kind.variable())),
         }
     });
     match found {
@@ -115,8 +106,6 @@ async fn check(kind: Kind, uri: &Uri) -> Result<(), String> {
     if hello.contains_key("setName") == (kind == Kind::ReplicaSet) {
         Ok(())
     } else {
-        Err(format!(
-            "{variable} must name a server of the kind {kind:?}, this one is the other"
-        ))
+        Err(format!("{variable} must name a server of the kind {kind:?}, this one is the other"))
     }
 }

@@ -19,12 +19,8 @@ use super::super::exit::Failure;
 use super::work::now;
 
 /// How long a turn of each writer takes. The first one is slow, so that a drain has something to wait for.
-const WRITERS: [Duration; 4] = [
-    Duration::from_millis(1400),
-    Duration::from_millis(500),
-    Duration::from_millis(350),
-    Duration::from_millis(250),
-];
+const WRITERS: [Duration; 4] =
+    [Duration::from_millis(1400), Duration::from_millis(500), Duration::from_millis(350), Duration::from_millis(250)];
 /// Between two turns of a writer.
 const REST: Duration = Duration::from_millis(150);
 /// How long the writers have the store for themselves, before and after.
@@ -72,8 +68,8 @@ pub(super) struct Cast {
 
 impl Cast {
     pub(super) fn new(global: &Global, store: &str, notes: &Path) -> Result<Cast, Failure> {
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::system("the program does not find itself", error))?;
+        let program =
+            std::env::current_exe().map_err(|error| Failure::system("the program does not find itself", error))?;
         Ok(Cast {
             program,
             store: store.to_owned(),
@@ -91,10 +87,7 @@ impl Cast {
     /// Plays the story to its end, and tells what everybody did. Blocks.
     pub(super) fn play(self: &Arc<Cast>, narrator: &Console) -> Vec<Part> {
         let say = |text: &str| narrator.say("demo", text);
-        say(&format!(
-            "{} writers come and go, each turn under a lease of its own",
-            WRITERS.len()
-        ));
+        say(&format!("{} writers come and go, each turn under a lease of its own", WRITERS.len()));
         let writers: Vec<_> = WRITERS
             .iter()
             .enumerate()
@@ -131,10 +124,7 @@ impl Cast {
 
     /// Whether a lease is one of this demo's.
     pub(super) fn is_own(&self, lease: &LeaseInfo) -> bool {
-        let label = lease
-            .holder
-            .as_ref()
-            .and_then(|holder| holder.label.as_ref());
+        let label = lease.holder.as_ref().and_then(|holder| holder.label.as_ref());
         label.is_some_and(|label| label.starts_with(&self.mark))
     }
 
@@ -173,28 +163,14 @@ impl Cast {
             Ok(failed) => failed,
             Err(error) => Some(error.to_string()),
         };
-        lock(&self.parts).push(Part {
-            name: name.to_owned(),
-            role,
-            asked,
-            ended: now(),
-            failed,
-        });
+        lock(&self.parts).push(Part { name: name.to_owned(), role, asked, ended: now(), failed });
     }
 
     fn run(&self, role: Role, name: &str, length: Duration) -> io::Result<Option<String>> {
         let mut command = Command::new(&self.program);
         command.args(match role {
             Role::Writer => ["run", "--wait", PATIENCE].as_slice(),
-            Role::Fsck => &[
-                "fsck",
-                "--reason",
-                "demo",
-                "--wait",
-                PATIENCE,
-                "--drain-budget",
-                PATIENCE,
-            ],
+            Role::Fsck => &["fsck", "--reason", "demo", "--wait", PATIENCE, "--drain-budget", PATIENCE],
         });
         command
             .arg("--label")
@@ -210,14 +186,10 @@ impl Cast {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let interval = self
-            .interval
-            .map(|interval| format!("{}ms", interval.as_millis()));
+        let interval = self.interval.map(|interval| format!("{}ms", interval.as_millis()));
         let multiplier = self.multiplier.map(|multiplier| multiplier.to_string());
-        for (variable, value) in [
-            ("LOCKHOUSE_REFRESH_INTERVAL", interval),
-            ("LOCKHOUSE_STALE_MULTIPLIER", multiplier),
-        ] {
+        for (variable, value) in [("LOCKHOUSE_REFRESH_INTERVAL", interval), ("LOCKHOUSE_STALE_MULTIPLIER", multiplier)]
+        {
             match value {
                 Some(value) => command.env(variable, OsString::from(value)),
                 None => command.env_remove(variable),

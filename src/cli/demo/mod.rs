@@ -33,9 +33,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 /// Plays the story and judges it.
 pub(crate) async fn demo(context: &mut Context) -> Result<i32, Failure> {
     let mut global = context.global.clone();
-    global
-        .collection
-        .get_or_insert_with(|| COLLECTION.to_owned());
+    global.collection.get_or_insert_with(|| COLLECTION.to_owned());
     if global.stale_multiplier.is_none() {
         global.refresh_interval.get_or_insert(REFRESH_INTERVAL);
     }
@@ -50,13 +48,9 @@ pub(crate) async fn demo(context: &mut Context) -> Result<i32, Failure> {
         store = preparing => store?,
     };
     let console = context.console.clone();
-    console.say(
-        "demo",
-        &format!("store {}; this takes about ten seconds", store.name()),
-    );
+    console.say("demo", &format!("store {}; this takes about ten seconds", store.name()));
 
-    let notes = work::Notes::create()
-        .map_err(|error| Failure::system("the demo has no place for its notes", error))?;
+    let notes = work::Notes::create().map_err(|error| Failure::system("the demo has no place for its notes", error))?;
     let cast = Arc::new(Cast::new(&global, &store.url, notes.file())?);
     let (done, mut played) = tokio::sync::oneshot::channel();
     let playing = Arc::clone(&cast);
@@ -81,16 +75,11 @@ pub(crate) async fn demo(context: &mut Context) -> Result<i32, Failure> {
         return Err(Failure::interrupted(signal));
     }
     let parts = parts.map_err(|_| Failure::Demo("the demo broke off".to_owned()))?;
-    let spans = notes
-        .read()
-        .map_err(|error| Failure::system("the demo's notes cannot be read", error))?;
+    let spans = notes.read().map_err(|error| Failure::system("the demo's notes cannot be read", error))?;
     let timeline = Timeline::new(parts, spans);
     let left = store.coordinator.status().await?;
     let left = left.fsck.iter().chain(&left.writers);
-    let left: Vec<String> = left
-        .filter(|lease| cast.is_own(lease))
-        .map(|lease| lease.id.clone())
-        .collect();
+    let left: Vec<String> = left.filter(|lease| cast.is_own(lease)).map(|lease| lease.id.clone()).collect();
     show(&global, &store, &timeline)?;
     let mut faults = timeline.faults();
     if !left.is_empty() {
@@ -98,19 +87,14 @@ pub(crate) async fn demo(context: &mut Context) -> Result<i32, Failure> {
     }
     match faults.is_empty() {
         true => Ok(0),
-        false => Err(Failure::Demo(format!(
-            "the demo failed: {}",
-            faults.join("; ")
-        ))),
+        false => Err(Failure::Demo(format!("the demo failed: {}", faults.join("; ")))),
     }
 }
 
 fn show(global: &super::args::Global, store: &Store, timeline: &Timeline) -> Result<(), Failure> {
     if global.json {
         let mut object = json!({"schema": 1, "store": store.name()});
-        if let (Some(object), serde_json::Value::Object(fields)) =
-            (object.as_object_mut(), timeline.json())
-        {
+        if let (Some(object), serde_json::Value::Object(fields)) = (object.as_object_mut(), timeline.json()) {
             object.extend(fields);
         }
         output::print(&format!("{}\n", output::json_line(&object)))

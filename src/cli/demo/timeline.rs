@@ -29,22 +29,9 @@ struct Overlap<'a> {
 
 impl Timeline {
     pub(super) fn new(parts: Vec<Part>, spans: Vec<Span>) -> Timeline {
-        let begin = parts
-            .iter()
-            .map(|part| part.asked)
-            .min()
-            .unwrap_or_default();
-        let end = parts
-            .iter()
-            .map(|part| part.ended)
-            .max()
-            .unwrap_or_default();
-        Timeline {
-            parts,
-            spans,
-            begin,
-            end,
-        }
+        let begin = parts.iter().map(|part| part.asked).min().unwrap_or_default();
+        let end = parts.iter().map(|part| part.ended).max().unwrap_or_default();
+        Timeline { parts, spans, begin, end }
     }
 
     /// What went wrong.
@@ -52,22 +39,13 @@ impl Timeline {
         let mut faults: Vec<String> = self
             .parts
             .iter()
-            .filter_map(|part| {
-                Some(format!(
-                    "{} ended badly, {}",
-                    part.name,
-                    part.failed.as_ref()?
-                ))
-            })
+            .filter_map(|part| Some(format!("{} ended badly, {}", part.name, part.failed.as_ref()?)))
             .collect();
         let overlaps = self.overlaps();
-        let pairs: BTreeSet<(&str, &str)> = overlaps
-            .iter()
-            .map(|overlap| (overlap.exclusive, overlap.other))
-            .collect();
-        faults.extend(pairs.iter().map(|(exclusive, other)| {
-            format!("{other} worked while {exclusive} had the store alone")
-        }));
+        let pairs: BTreeSet<(&str, &str)> = overlaps.iter().map(|overlap| (overlap.exclusive, overlap.other)).collect();
+        faults.extend(
+            pairs.iter().map(|(exclusive, other)| format!("{other} worked while {exclusive} had the store alone")),
+        );
         let names = self.names();
         if !names.values().any(|role| *role == Role::Fsck) {
             faults.push("no fsck took part".to_owned());
@@ -107,16 +85,8 @@ impl Timeline {
             "{:widest$}  = writes   . waits   ~ waits for those inside   # has the store alone\n\n",
             ""
         ));
-        let writes = self
-            .spans
-            .iter()
-            .filter(|span| self.role(&span.name) == Some(Role::Writer))
-            .count();
-        let turns = self
-            .parts
-            .iter()
-            .filter(|part| part.role == Role::Writer)
-            .count();
+        let writes = self.spans.iter().filter(|span| self.role(&span.name) == Some(Role::Writer)).count();
+        let turns = self.parts.iter().filter(|part| part.role == Role::Writer).count();
         let phases = self.phases().len();
         let overlaps = self.overlaps().len();
         text.push_str(&format!(
@@ -150,17 +120,11 @@ impl Timeline {
     }
 
     fn names(&self) -> BTreeMap<&str, Role> {
-        self.parts
-            .iter()
-            .map(|part| (part.name.as_str(), part.role))
-            .collect()
+        self.parts.iter().map(|part| (part.name.as_str(), part.role)).collect()
     }
 
     fn role(&self, name: &str) -> Option<Role> {
-        self.parts
-            .iter()
-            .find(|part| part.name == name)
-            .map(|part| part.role)
+        self.parts.iter().find(|part| part.name == name).map(|part| part.role)
     }
 
     /// From when to when each fsck had the store alone: from its first note to its last.
@@ -174,10 +138,7 @@ impl Timeline {
             let phase = phases.entry(&span.name).or_insert((span.begin, end));
             *phase = (phase.0.min(span.begin), phase.1.max(end));
         }
-        phases
-            .into_iter()
-            .map(|(name, (begin, end))| (name, begin, end))
-            .collect()
+        phases.into_iter().map(|(name, (begin, end))| (name, begin, end)).collect()
     }
 
     fn overlaps(&self) -> Vec<Overlap<'_>> {
@@ -187,10 +148,7 @@ impl Timeline {
             overlaps.extend(
                 others
                     .filter(|span| span.begin < end && begin < span.end.unwrap_or(Duration::MAX))
-                    .map(|span| Overlap {
-                        exclusive,
-                        other: &span.name,
-                    }),
+                    .map(|span| Overlap { exclusive, other: &span.name }),
             );
         }
         overlaps
@@ -224,10 +182,7 @@ impl Timeline {
         };
         let own: Vec<&Span> = self.spans.iter().filter(|span| span.name == name).collect();
         for part in self.parts.iter().filter(|part| part.name == name) {
-            let works = own
-                .iter()
-                .map(|span| span.begin)
-                .filter(|begin| *begin >= part.asked);
+            let works = own.iter().map(|span| span.begin).filter(|begin| *begin >= part.asked);
             let until = works.min().unwrap_or(part.ended).min(part.ended);
             paint(part.asked, until, waits);
         }
@@ -238,18 +193,11 @@ impl Timeline {
     }
 
     fn column(&self, at: Duration) -> usize {
-        let length = self
-            .end
-            .saturating_sub(self.begin)
-            .max(Duration::from_millis(1));
+        let length = self.end.saturating_sub(self.begin).max(Duration::from_millis(1));
         let share = at.saturating_sub(self.begin).as_secs_f64() / length.as_secs_f64();
         let last = COLUMNS - 1;
         // Within the bar, whatever the clock said.
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 0 and the last column"
-        )]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the last column")]
         let column = (share * f64::from(COLUMNS)).clamp(0.0, f64::from(last)) as usize;
         column
     }
@@ -270,25 +218,13 @@ mod tests {
     }
 
     fn span(name: &str, begin: u64, end: u64) -> Span {
-        Span {
-            name: name.to_owned(),
-            begin: Duration::from_millis(begin),
-            end: Some(Duration::from_millis(end)),
-        }
+        Span { name: name.to_owned(), begin: Duration::from_millis(begin), end: Some(Duration::from_millis(end)) }
     }
 
     fn story(between: Span) -> Timeline {
-        let parts = vec![
-            part("w", Role::Writer, 0, 9000),
-            part("f", Role::Fsck, 2000, 5000),
-        ];
-        let spans = vec![
-            span("w", 1000, 1500),
-            span("f", 3000, 3020),
-            span("f", 4000, 4020),
-            between,
-            span("w", 6000, 8000),
-        ];
+        let parts = vec![part("w", Role::Writer, 0, 9000), part("f", Role::Fsck, 2000, 5000)];
+        let spans =
+            vec![span("w", 1000, 1500), span("f", 3000, 3020), span("f", 4000, 4020), between, span("w", 6000, 8000)];
         Timeline::new(parts, spans)
     }
 
@@ -298,10 +234,7 @@ mod tests {
         assert_eq!(story.faults(), Vec::<String>::new());
         let text = story.text();
         assert!(text.contains("overlaps: 0"), "{text}");
-        assert!(
-            text.contains('~') && text.contains('#') && text.contains('='),
-            "{text}"
-        );
+        assert!(text.contains('~') && text.contains('#') && text.contains('='), "{text}");
         assert!(text.lines().all(|line| line.len() <= 100), "{text}");
     }
 

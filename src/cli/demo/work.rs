@@ -38,10 +38,7 @@ pub(crate) fn work(args: &DemoWork) -> i32 {
     match write_for(args) {
         Ok(()) => 0,
         Err(error) => {
-            let _ = writeln!(
-                io::stderr(),
-                "lockhouse: the demo's notes cannot be written: {error}"
-            );
+            let _ = writeln!(io::stderr(), "lockhouse: the demo's notes cannot be written: {error}");
             exit::UNEXPECTED
         }
     }
@@ -51,12 +48,7 @@ fn write_for(args: &DemoWork) -> io::Result<()> {
     let mut file = OpenOptions::new().append(true).open(&args.file)?;
     let end = now() + args.length;
     let mut note = |sign: char| {
-        let line = format!(
-            "{} {} {sign} {}\n",
-            std::process::id(),
-            args.name,
-            now().as_micros()
-        );
+        let line = format!("{} {} {sign} {}\n", std::process::id(), args.name, now().as_micros());
         file.write_all(line.as_bytes())
     };
     while now() < end {
@@ -104,8 +96,7 @@ fn parse(text: &str) -> Vec<Span> {
     let mut spans = Vec::new();
     for line in text.lines() {
         let mut words = line.split(' ');
-        let (Some(pid), Some(name), Some(sign), Some(time)) =
-            (words.next(), words.next(), words.next(), words.next())
+        let (Some(pid), Some(name), Some(sign), Some(time)) = (words.next(), words.next(), words.next(), words.next())
         else {
             continue;
         };
@@ -116,18 +107,10 @@ fn parse(text: &str) -> Vec<Span> {
             open.insert((pid, name), time);
         } else if let Some(begin) = open.remove(&(pid, name)) {
             let name = name.to_owned();
-            spans.push(Span {
-                name,
-                begin,
-                end: Some(time),
-            });
+            spans.push(Span { name, begin, end: Some(time) });
         }
     }
-    spans.extend(open.into_iter().map(|((_, name), begin)| Span {
-        name: name.to_owned(),
-        begin,
-        end: None,
-    }));
+    spans.extend(open.into_iter().map(|((_, name), begin)| Span { name: name.to_owned(), begin, end: None }));
     spans
 }
 
@@ -143,13 +126,6 @@ mod tests {
             begin: Duration::from_micros(begin),
             end: end.map(Duration::from_micros),
         };
-        assert_eq!(
-            parse(text),
-            [
-                span("a", 10, Some(12)),
-                span("b", 11, Some(13)),
-                span("a", 20, None)
-            ]
-        );
+        assert_eq!(parse(text), [span("a", 10, Some(12)), span("b", 11, Some(13)), span("a", 20, None)]);
     }
 }

@@ -57,11 +57,7 @@ impl Link {
     }
 
     fn take_fate(&self, request_id: i32) -> Fate {
-        let fate = self
-            .fates
-            .lock()
-            .expect("never poisoned")
-            .remove(&request_id);
+        let fate = self.fates.lock().expect("never poisoned").remove(&request_id);
         fate.unwrap_or(Fate::Deliver)
     }
 
@@ -95,12 +91,7 @@ impl Link {
 }
 
 /// Serves one client until it is gone and nothing of it is held. `open` ends it with a reset.
-pub(super) async fn serve(
-    client: TcpStream,
-    target: String,
-    controls: Arc<Controls>,
-    open: CancellationToken,
-) {
+pub(super) async fn serve(client: TcpStream, target: String, controls: Arc<Controls>, open: CancellationToken) {
     let Ok(server) = TcpStream::connect(&target).await else {
         let _ = client.set_zero_linger();
         return;
@@ -152,11 +143,7 @@ async fn send_all(mut outbox: mpsc::UnboundedReceiver<Message>, mut to_server: O
 async fn requests(mut from_client: OwnedReadHalf, link: &Arc<Link>, controls: &Controls) {
     while let Ok(Some(message)) = Message::read(&mut from_client).await {
         match controls.on_request(message, link) {
-            Verdict::Forward {
-                message,
-                after,
-                reply,
-            } => {
+            Verdict::Forward { message, after, reply } => {
                 tokio::time::sleep(after).await;
                 if message.expects_reply() && !matches!(reply, Fate::Deliver) {
                     link.set_fate(&message, reply);

@@ -41,11 +41,7 @@ pub(super) enum Mode {
 
 /// The decision on one request.
 pub(super) enum Verdict {
-    Forward {
-        message: Message,
-        after: Duration,
-        reply: Fate,
-    },
+    Forward { message: Message, after: Duration, reply: Fate },
     Swallowed,
     Held,
     Reset,
@@ -115,9 +111,7 @@ impl fmt::Debug for Controls {
 
 impl Controls {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0
-            .lock()
-            .expect("no panic while the proxy's controls are locked")
+        self.0.lock().expect("no panic while the proxy's controls are locked")
     }
 
     pub(super) fn set_mode(&self, mode: Mode) {
@@ -130,11 +124,7 @@ impl Controls {
     }
 
     pub(super) fn add_rule(&self, matches: Matcher, action: Action, times: usize) {
-        let rule = Rule {
-            matches,
-            action,
-            left: times,
-        };
+        let rule = Rule { matches, action, left: times };
         self.state().rules.push(rule);
     }
 
@@ -151,11 +141,7 @@ impl Controls {
     }
 
     pub(super) fn held(&self) -> Vec<String> {
-        self.state()
-            .held
-            .iter()
-            .map(|held| held.command.clone())
-            .collect()
+        self.state().held.iter().map(|held| held.command.clone()).collect()
     }
 
     pub(super) fn take_held(&self) -> Vec<Held> {
@@ -179,10 +165,7 @@ impl Controls {
     pub(super) fn on_request(&self, message: Message, link: &Arc<Link>) -> Verdict {
         let mut state = self.state();
         let body = message.command();
-        let command = body
-            .and_then(command_name)
-            .unwrap_or("(no command)")
-            .to_owned();
+        let command = body.and_then(command_name).unwrap_or("(no command)").to_owned();
         let action = body.and_then(|body| state.rule_for(body));
         state.commands.push(command.clone());
         let (wait, reply) = match (state.mode, action) {
@@ -190,11 +173,7 @@ impl Controls {
             (Mode::HoldRequests, _) | (_, Some(Action::HoldRequest)) => {
                 link.note_held();
                 let link = link.clone();
-                state.held.push(Held {
-                    command,
-                    message,
-                    link,
-                });
+                state.held.push(Held { command, message, link });
                 return Verdict::Held;
             }
             (_, Some(Action::Cut)) => return Verdict::Reset,
@@ -205,11 +184,7 @@ impl Controls {
             (Mode::Pass | Mode::DropReplies, None) => (Duration::ZERO, Fate::Deliver),
         };
         let after = state.delay_requests + wait;
-        Verdict::Forward {
-            message,
-            after,
-            reply,
-        }
+        Verdict::Forward { message, after, reply }
     }
 
     /// Decides on a reply: how long it waits, or `None` to swallow it.
@@ -225,10 +200,7 @@ impl Controls {
 
 impl State {
     fn rule_for(&mut self, body: &RawDocument) -> Option<Action> {
-        let rule = self
-            .rules
-            .iter_mut()
-            .find(|rule| rule.left > 0 && (rule.matches)(body))?;
+        let rule = self.rules.iter_mut().find(|rule| rule.left > 0 && (rule.matches)(body))?;
         rule.left -= 1;
         Some(rule.action)
     }

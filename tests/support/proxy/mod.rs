@@ -131,10 +131,7 @@ impl Proxy {
 
     /// How many requests with this command name clients have sent, whatever became of them.
     pub(crate) fn count(&self, command: &str) -> usize {
-        self.commands()
-            .iter()
-            .filter(|name| *name == command)
-            .count()
+        self.commands().iter().filter(|name| *name == command).count()
     }
 
     /// The command names of all requests, in the order of their arrival.
@@ -161,29 +158,17 @@ impl Proxy {
     pub(crate) async fn wait_held(&self, count: usize) {
         eventually(LATE_BOUND, "requests to be held by the proxy", || async {
             let held = self.held();
-            if held.len() >= count {
-                Ok(())
-            } else {
-                Err(held)
-            }
+            if held.len() >= count { Ok(()) } else { Err(held) }
         })
         .await;
     }
 
     /// Waits until so many replies were swallowed since the proxy started.
     pub(crate) async fn wait_dropped(&self, count: usize) {
-        eventually(
-            LATE_BOUND,
-            "replies to be swallowed by the proxy",
-            || async {
-                let dropped = self.dropped_replies();
-                if dropped >= count {
-                    Ok(())
-                } else {
-                    Err(dropped)
-                }
-            },
-        )
+        eventually(LATE_BOUND, "replies to be swallowed by the proxy", || async {
+            let dropped = self.dropped_replies();
+            if dropped >= count { Ok(()) } else { Err(dropped) }
+        })
         .await;
     }
 
@@ -199,9 +184,7 @@ impl Proxy {
             tokio::time::timeout(LATE_BOUND, answered)
                 .await
                 .unwrap_or_else(|_| panic!("no answer to the late {command} in {LATE_BOUND:?}"))
-                .unwrap_or_else(|_| {
-                    panic!("the server closed the connection of the late {command}")
-                });
+                .unwrap_or_else(|_| panic!("the server closed the connection of the late {command}"));
         }
         count
     }
@@ -209,9 +192,7 @@ impl Proxy {
     fn set_listening(&self, on: bool) {
         let (done, wait) = mpsc::channel();
         let orders = self.listen.as_ref().expect("open until drop");
-        orders
-            .send(Listen(on, done))
-            .expect("the acceptor runs until drop");
+        orders.send(Listen(on, done)).expect("the acceptor runs until drop");
         wait.recv().expect("the acceptor answers");
     }
 }
@@ -231,9 +212,7 @@ async fn accept(
     mut orders: tokio_mpsc::UnboundedReceiver<Listen>,
     started: mpsc::Sender<SocketAddr>,
 ) {
-    let first = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a free loopback port");
+    let first = TcpListener::bind("127.0.0.1:0").await.expect("a free loopback port");
     let address = first.local_addr().expect("a bound socket has an address");
     let _ = started.send(address);
     let mut listener = Some(first);

@@ -26,10 +26,7 @@ impl Message {
         }
         let length = usize::try_from(int_at(&bytes, 0)).unwrap_or(0);
         if !(HEADER..=LONGEST).contains(&length) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "not the wire protocol",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not the wire protocol"));
         }
         bytes.resize(length, 0);
         from.read_exact(&mut bytes[HEADER..]).await?;
