@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::console::Console;
 use super::exit::millis;
+use super::table::fit;
 
 /// When the first line is due.
 const FIRST: Duration = Duration::from_secs(2);
@@ -16,6 +17,8 @@ const FIRST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(60);
 /// Between two lines that bring news.
 const NEWS: Duration = Duration::from_secs(1);
+/// The widest line about one lease: a label may have thousands of characters.
+const LINE: usize = 240;
 /// How many of the writers are named.
 const NAMED: usize = 5;
 
@@ -168,7 +171,7 @@ fn draining(console: &Console, progress: &DrainProgress, ago: Duration) {
 fn named(leases: &[LeaseInfo]) -> String {
     let mut text = String::new();
     for lease in leases.iter().take(NAMED) {
-        text.push_str(&format!("\n{lease}"));
+        text.push_str(&format!("\n{}", fit(&lease.to_string(), LINE)));
     }
     if leases.len() > NAMED {
         text.push_str(&format!("\nand {} more", leases.len() - NAMED));

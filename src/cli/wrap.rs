@@ -64,7 +64,12 @@ pub(crate) async fn run(context: &mut Context, store: &Store, held: Held, job: &
     if let Some(signal) = ended_by_signal(&end)
         && !settle.is_zero()
     {
-        keep(context, &store.coordinator, &held, signal, settle).await?;
+        let kept = keep(context, &store.coordinator, &held, signal, settle).await;
+        if let Err(left) = kept {
+            // Given back now, it would let others in while the server may still be at work.
+            std::mem::forget(held);
+            return Err(left);
+        }
     }
     release(context, &store.coordinator, held).await?;
     result

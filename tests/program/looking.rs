@@ -37,7 +37,8 @@ fn whatever_a_holder_calls_itself_a_line_fits_and_steers_no_terminal() {
     let _second = store.wrapped(&["run", "--label", &long, "--reason", nasty], FOR_LONG);
     store.dead_writer(nasty);
     store.until("a stale writer", |status| status["writers"][0]["state"] == "stale");
-    let _ = store.run(["fsck", "--reason", nasty, "--label", nasty, "--", "false"]);
+    let ran = store.run(["fsck", "--reason", nasty, "--label", nasty, "--drain-budget", "100ms", "--", "true"]);
+    ran.assert(76);
     for words in [vec!["status"], vec!["status", "-v"], vec!["history"]] {
         let ran = store.run(&words);
         for line in ran.out.lines() {

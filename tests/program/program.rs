@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io::Read;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use mongodb::Collection;
@@ -98,7 +98,7 @@ impl Store {
 
     /// From now on no document can be deleted, until the guard is dropped.
     pub(crate) fn fail_deletes(&self) -> FailPoint {
-        let fault = self.database.fail_command().commands(&["delete"]);
+        let fault = self.database.fail_command().commands(&["delete", "findAndModify"]);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         // No primary: worth another try, for ever.
         runtime.block_on(fault.error_code(10107).on())
@@ -148,6 +148,7 @@ pub(crate) struct Running {
     stdin: Option<ChildStdin>,
     out: Collected,
     err: Collected,
+    readers: [JoinHandle<()>; 2],
 }
 
 #[derive(Clone, Default)]
@@ -158,7 +159,7 @@ impl Collected {
         String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
     }
 
-    fn collect(from: impl Read + Send + 'static) -> (Collected, thread::JoinHandle<()>) {
+    fn collect(from: impl Read + Send + 'static) -> (Collected, JoinHandle<()>) {
         let (mut from, collected) = (from, Collected::default());
         let to = collected.clone();
         let reader = thread::spawn(move || {
@@ -174,12 +175,10 @@ impl Collected {
 impl Running {
     pub(crate) fn start(mut command: Command) -> Running {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        Running {
-            stdin: child.stdin.take(),
-            out: Collected::collect(child.stdout.take().unwrap()).0,
-            err: Collected::collect(child.stderr.take().unwrap()).0,
-            child,
-        }
+        let stdin = child.stdin.take();
+        let (out, reads_out) = Collected::collect(child.stdout.take().unwrap());
+        let (err, reads_err) = Collected::collect(child.stderr.take().unwrap());
+        Running { child, stdin, out, err, readers: [reads_out, reads_err] }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -239,21 +238,15 @@ impl Running {
         let status = eventually_blocking(2 * PATIENCE, "the program to end", || {
             self.child.try_wait().unwrap().ok_or_else(|| (self.out.text(), self.err.text()))
         });
-        // What its command left running may hold the pipes open, so the rest is read with a bound.
-        let mut seen = (0, 0);
-        let mut quiet = Instant::now();
-        while quiet.elapsed() < Duration::from_millis(50) {
-            let now = (self.out.text().len(), self.err.text().len());
-            if now != seen {
-                (seen, quiet) = (now, Instant::now());
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+        let took = begin.elapsed();
+        eventually_blocking(PATIENCE, "the end of its output", || {
+            if self.readers.iter().all(JoinHandle::is_finished) { Ok(()) } else { Err("somebody holds it open") }
+        });
         Finished {
             code: status.code().expect("the program is not ended by a signal"),
             out: self.out.text(),
             err: self.err.text(),
-            took: begin.elapsed(),
+            took,
         }
     }
 }
