@@ -174,12 +174,8 @@ impl State {
         self.leases.iter().map(|(id, doc)| doc.record(id, now)).collect()
     }
 
-    fn delete(&mut self, id: &str) -> bool {
-        let Some(doc) = self.leases.remove(id) else {
-            return false;
-        };
-        self.fences.retain(|_, lease| lease.id != id || Some(&lease.owner) != doc.owner.as_ref());
-        true
+    fn delete_fences(&mut self, id: &str) {
+        self.fences.retain(|_, lease| lease.id != id);
     }
 }
 
@@ -250,6 +246,19 @@ impl Memory {
             }),
         );
         receiver.await.unwrap_or_else(|_| Err(BackendError::new(Fault::Unknown, "the reply was lost")))
+    }
+
+    /// A statement of its own, as on a server: whoever dies before it leaves fences without a lease.
+    async fn delete_fences(&self, gone: bool, id: String) -> Answer<()> {
+        let has_some = gone && self.store.lock().fences.values().any(|lease| lease.id == id);
+        if !has_some {
+            return Ok(());
+        }
+        self.call("delete_fences", move |state, _| {
+            state.delete_fences(&id);
+            Ok(())
+        })
+        .await
     }
 
     /// A write of a session.
@@ -337,7 +346,9 @@ impl Backend for Memory {
         let lease = lease.clone();
         self.write(session, "install", move |state, now| match state.leases.get(FSCK_ID) {
             Some(doc) if doc.owner.is_none() => Err(BackendError::new(Fault::Exists, "a malformed fsck lease stands")),
-            Some(doc) if doc.owner.as_ref() != Some(&lease.key.owner) => Ok(Install::Held(doc.record(FSCK_ID, now))),
+            Some(doc) if doc.owner.as_ref() != Some(&lease.key.owner) => {
+                Ok(Install::Held(Box::new(doc.record(FSCK_ID, now))))
+            }
             Some(_) => Ok(Install::Mine),
             None => {
                 state.leases.insert(FSCK_ID.to_owned(), Doc::new(&lease, Some(Phase::Draining), now));
@@ -410,8 +421,13 @@ impl Backend for Memory {
     }
 
     async fn release(&self, session: &mut MemorySession, key: &LeaseKey) -> Answer<bool> {
-        let key = key.clone();
-        self.write(session, "release", move |state, _| Ok(state.owned(&key).is_some() && state.delete(&key.id))).await
+        let (owned, id) = (key.clone(), key.id.clone());
+        let release = self.write(session, "release", move |state, _| {
+            Ok(state.owned(&owned).is_some() && state.leases.remove(&owned.id).is_some())
+        });
+        let released = release.await?;
+        self.delete_fences(released, id).await?;
+        Ok(released)
     }
 
     async fn refresh(&self, keys: &[LeaseKey]) -> Answer<u64> {
@@ -458,12 +474,14 @@ impl Backend for Memory {
     }
 
     async fn remove(&self, id: &str, pulse: &MemoryPulse) -> Answer<bool> {
-        let (id, pulse) = (id.to_owned(), pulse.clone());
-        self.call("remove", move |state, _| {
-            let unmoved = state.leases.get(&id).is_some_and(|doc| doc.pulse() == pulse);
-            Ok(unmoved && state.delete(&id))
-        })
-        .await
+        let (at, pulse) = (id.to_owned(), pulse.clone());
+        let remove = self.call("remove", move |state, _| {
+            let unmoved = state.leases.get(&at).is_some_and(|doc| doc.pulse() == pulse);
+            Ok(unmoved && state.leases.remove(&at).is_some())
+        });
+        let removed = remove.await?;
+        self.delete_fences(removed, id.to_owned()).await?;
+        Ok(removed)
     }
 
     async fn history(&self) -> Answer<Vec<HistoryEntry>> {

@@ -90,7 +90,8 @@ impl Plan {
 
     /// Writers with open fenced transactions.
     pub(crate) fn with_fences() -> Plan {
-        Plan { fences: true, crashes: 0, pauses: 4, ..Plan::default() }
+        let weather = Weather { lost_requests: 100, lost_replies: 20, slow: 20, late: 0 };
+        Plan { fences: true, weather, writers: 1..=1, crashes: 0, cuts: 0, pauses: 8, ..Plan::default() }
     }
 
     /// Many writers that poll without pause, and nothing that goes wrong.
