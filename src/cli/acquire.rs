@@ -88,6 +88,7 @@ fn standing(coordinator: &Coordinator, kind: LeaseKind) -> String {
 }
 
 /// A moment ahead, for people.
+#[expect(clippy::disallowed_methods, reason = "shown to people, by whose clock nothing is judged")]
 pub(crate) fn until(ahead: Duration) -> String {
     let length = duration(ahead);
     match Timestamp::now().checked_add(ahead) {

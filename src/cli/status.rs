@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use lockhouse::clock::{Clock, SystemClock};
 use lockhouse::describe::{duration, printable};
 use lockhouse::{ErrorKind, HistoryEntry, LeaseInfo, LeaseState, Status, StoreState};
 use nix::sys::signal::Signal;
@@ -83,7 +84,7 @@ async fn watch(view: View, store: &Store) -> Result<i32, Failure> {
         if !output::print_while_read(&text)? {
             return Ok(0);
         }
-        tokio::time::sleep(EVERY).await;
+        SystemClock.sleep_until(SystemClock.now() + EVERY).await;
     }
 }
 

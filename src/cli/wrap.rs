@@ -194,11 +194,14 @@ async fn chronicle(context: &Context, coordinator: &Coordinator, lease: &Lease, 
         reason.pop();
     }
     let recording = coordinator.record("job-failed", Some(lease.identifier()), Some(reason));
-    let patience = coordinator.timing().refresh_interval;
-    let why = match tokio::time::timeout(patience, recording).await {
-        Ok(Ok(())) => return,
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "the store did not answer in time".to_owned(),
+    let give_up = SystemClock.now() + coordinator.timing().refresh_interval;
+    let why = tokio::select! {
+        biased;
+        recorded = recording => match recorded {
+            Ok(()) => return,
+            Err(error) => error.to_string(),
+        },
+        () = SystemClock.sleep_until(give_up) => "the store did not answer in time".to_owned(),
     };
     let text = format!("the failure could not be written to the history: {why}");
     context.console.say("warning", &text);
@@ -301,7 +304,7 @@ async fn gone(lease: &Lease) -> String {
         let error = lease.lost().await;
         match &error {
             Error::LeaseLost(lost) if matches!(lost.why, LossReason::Deadline | LossReason::Suspended) => {
-                tokio::time::sleep(LOOK_AGAIN).await;
+                SystemClock.sleep_until(SystemClock.now() + LOOK_AGAIN).await;
             }
             _ => return error.to_string(),
         }

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use super::super::args::Global;
 use super::super::console::Console;
 use super::super::exit::Failure;
-use super::work::now;
+use super::work::{nap, now};
 
 /// How long a turn of each writer takes. The first one is slow, so that a drain has something to wait for.
 const WRITERS: [Duration; 4] =
@@ -152,7 +152,7 @@ impl Cast {
     fn pause(&self, length: Duration) {
         let end = now() + length;
         while now() < end && !self.is_over() {
-            std::thread::sleep(Duration::from_millis(10).min(end.saturating_sub(now())));
+            nap(Duration::from_millis(10).min(end.saturating_sub(now())));
         }
     }
 

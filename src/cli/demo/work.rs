@@ -33,6 +33,12 @@ pub(super) fn now() -> Duration {
     SystemClock.now().since(Moment::ORIGIN)
 }
 
+/// Blocks for a while, as a write would.
+#[expect(clippy::disallowed_methods, reason = "the demo's processes and threads have no runtime, and hold no lease")]
+pub(super) fn nap(length: Duration) {
+    std::thread::sleep(length);
+}
+
 /// The hidden command.
 pub(crate) fn work(args: &DemoWork) -> i32 {
     match write_for(args) {
@@ -53,7 +59,7 @@ fn write_for(args: &DemoWork) -> io::Result<()> {
     };
     while now() < end {
         note('+')?;
-        std::thread::sleep(WRITE);
+        nap(WRITE);
         note('-')?;
     }
     Ok(())
