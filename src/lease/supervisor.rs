@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::{Notify, broadcast, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Access, Answer, Backend, BackendError, Fault, HistoryLine, LeaseKey, NewLease};
 use crate::clock::{Clock, Moment, within};
@@ -62,6 +63,8 @@ pub(crate) struct Supervisor<B: Backend> {
     writable: Cell<bool>,
     panicked: Cell<bool>,
     stop: Notify,
+    /// No verb goes on any more.
+    closing: CancellationToken,
 }
 
 impl<B: Backend> Supervisor<B> {
@@ -96,6 +99,7 @@ impl<B: Backend> Supervisor<B> {
             writable: Cell::new(false),
             panicked: Cell::new(false),
             stop: Notify::new(),
+            closing: CancellationToken::new(),
         })
     }
 
@@ -135,6 +139,8 @@ impl<B: Backend> Supervisor<B> {
         commands.close();
         while commands.try_recv().is_ok() {}
         if let Some((patience, reply)) = told {
+            // What is under way is dropped at its next turn, and withdraws: only then is all that is pending known.
+            self.closing.cancel();
             self.give_back_everything();
             self.settle(patience).await;
             if let Some(reply) = reply {
@@ -169,19 +175,26 @@ impl<B: Backend> Supervisor<B> {
     }
 
     /// Runs `work` as a task and answers with what it returns. When nobody waits any more the work is
-    /// dropped where it stands; whatever it may have left in the store withdraws itself then.
+    /// dropped where it stands; whatever it may have left in the store withdraws itself then. It is pending until
+    /// that has begun, so that a shutdown right after it does not miss it.
     fn answer<T: 'static, F>(self: &Rc<Self>, mut reply: Reply<T>, work: F)
     where
         F: AsyncFnOnce(Rc<Self>) -> Result<T> + 'static,
     {
+        self.pending.set(self.pending.get() + 1);
         self.spawn(async move |this| {
             let result = tokio::select! {
                 biased;
-                result = work(this) => result,
-                () = reply.closed() => return,
+                // First, so that nothing is granted any more once everything was given back.
+                () = this.closing.cancelled() => None,
+                result = work(this.clone()) => Some(result),
+                () = reply.closed() => None,
             };
-            // A lease that finds nobody is released by being dropped here.
-            drop(reply.send(result));
+            if let Some(result) = result {
+                // A lease that finds nobody is released by being dropped here.
+                drop(reply.send(result));
+            }
+            this.settle_one();
         });
     }
 
@@ -198,6 +211,7 @@ impl<B: Backend> Supervisor<B> {
                 tracing::error!(store = %this.backend.store(), "the supervisor panicked; every lease is lost");
                 this.lose_everything(LossReason::Supervisor);
                 this.stop.notify_one();
+                this.settled.notify_one();
             }
         });
     }
