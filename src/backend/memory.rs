@@ -174,12 +174,8 @@ impl State {
         self.leases.iter().map(|(id, doc)| doc.record(id, now)).collect()
     }
 
-    fn delete(&mut self, id: &str) -> bool {
-        let Some(doc) = self.leases.remove(id) else {
-            return false;
-        };
-        self.fences.retain(|_, lease| lease.id != id || Some(&lease.owner) != doc.owner.as_ref());
-        true
+    fn delete_fences(&mut self, id: &str) {
+        self.fences.retain(|_, lease| lease.id != id);
     }
 }
 
