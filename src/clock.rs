@@ -107,6 +107,7 @@ impl Clock for SystemClock {
                 if left.is_zero() {
                     return;
                 }
+                #[expect(clippy::disallowed_methods, reason = "the one home of sleeping")]
                 tokio::time::sleep(left.min(LONGEST_NAP)).await;
             }
         })

@@ -22,6 +22,7 @@ enum Names {
 }
 
 impl Entropy {
+    #[expect(clippy::disallowed_methods, reason = "the one home of chance")]
     pub(crate) fn system() -> Entropy {
         Entropy { jitter: RefCell::new(fastrand::Rng::new()), names: Names::System }
     }
@@ -34,7 +35,7 @@ impl Entropy {
     /// A name that no other acquisition has.
     pub(crate) fn name(&self) -> Uuid {
         match self.names {
-            Names::System => Uuid::new_v4(),
+            Names::System => unique(),
             #[cfg(test)]
             Names::Seeded => {
                 uuid::Builder::from_random_bytes(self.jitter.borrow_mut().u128(..).to_le_bytes()).into_uuid()
@@ -46,4 +47,10 @@ impl Entropy {
     pub(crate) fn jitter(&self, whole: Duration, share: f64) -> Duration {
         whole.mul_f64(share + (1.0 - share) * self.jitter.borrow_mut().f64())
     }
+}
+
+/// A name that nothing else has: 122 random bits of the operating system.
+#[expect(clippy::disallowed_methods, reason = "the one home of names")]
+pub(crate) fn unique() -> Uuid {
+    Uuid::new_v4()
 }

@@ -346,7 +346,9 @@ impl Backend for Memory {
         let lease = lease.clone();
         self.write(session, "install", move |state, now| match state.leases.get(FSCK_ID) {
             Some(doc) if doc.owner.is_none() => Err(BackendError::new(Fault::Exists, "a malformed fsck lease stands")),
-            Some(doc) if doc.owner.as_ref() != Some(&lease.key.owner) => Ok(Install::Held(doc.record(FSCK_ID, now))),
+            Some(doc) if doc.owner.as_ref() != Some(&lease.key.owner) => {
+                Ok(Install::Held(Box::new(doc.record(FSCK_ID, now))))
+            }
             Some(_) => Ok(Install::Mine),
             None => {
                 state.leases.insert(FSCK_ID.to_owned(), Doc::new(&lease, Some(Phase::Draining), now));

@@ -109,7 +109,7 @@ pub(crate) enum Detail {
 #[derive(Debug, Clone)]
 pub(crate) enum Install<P> {
     Mine,
-    Held(Record<P>),
+    Held(Box<Record<P>>),
 }
 
 /// The answer to a grant.

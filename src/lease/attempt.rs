@@ -37,7 +37,7 @@ pub(crate) struct Attempt<B: Backend> {
 pub(crate) enum Tried<T, P> {
     Done(T),
     /// An fsck lease is in the way.
-    Held(crate::backend::Record<P>),
+    Held(Box<crate::backend::Record<P>>),
     /// A passing trouble; worth another attempt.
     Trouble(BackendError),
 }
@@ -83,7 +83,7 @@ impl<B: Backend> Attempt<B> {
         let limit = self.supervisor.timing.call_limit();
         let supervisor = self.supervisor.clone();
         if let Some(confirmed) = self.begin_withdrawal() {
-            drop(crate::clock::within(&*supervisor.clock, limit, confirmed).await);
+            let _ = crate::clock::within(&*supervisor.clock, limit, confirmed).await;
         }
     }
 

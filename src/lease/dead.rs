@@ -33,7 +33,7 @@ pub struct Cleared {
 /// How the watch of one lease ended.
 pub(crate) enum Watched<P> {
     Dead(P),
-    Moved(Record<P>),
+    Moved(Box<Record<P>>),
     Gone,
 }
 
@@ -174,7 +174,7 @@ impl<B: Backend> Supervisor<B> {
             let seen = self.retry(self.timing.stale_after(), async || self.backend.peek().await).await?;
             match seen {
                 None => return Ok(Watched::Gone),
-                Some(seen) if seen.pulse != fsck.pulse => return Ok(Watched::Moved(seen)),
+                Some(seen) if seen.pulse != fsck.pulse => return Ok(Watched::Moved(Box::new(seen))),
                 Some(_) => {}
             }
         }

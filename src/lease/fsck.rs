@@ -93,7 +93,7 @@ impl<B: Backend> Supervisor<B> {
             Err(error) if error.fault == Fault::Exists => {
                 attempt.withdraw().await;
                 Ok(match self.call(self.backend.peek()).await {
-                    Ok(Some(fsck)) => Tried::Held(fsck),
+                    Ok(Some(fsck)) => Tried::Held(Box::new(fsck)),
                     Ok(None) => Tried::Trouble(error),
                     Err(error) => Tried::Trouble(error),
                 })
@@ -118,7 +118,7 @@ impl<B: Backend> Supervisor<B> {
             if waited_enough {
                 return Err(Error::locked(self.backend.store(), Locked::FsckFresh { lease }));
             }
-            return Ok(Tried::Held(fsck.clone()));
+            return Ok(Tried::Held(Box::new(fsck.clone())));
         }
         if self.spares(fsck, request.peer_is_dead) {
             return Err(Error::locked(self.backend.store(), Locked::NotDead { leases: vec![lease] }));

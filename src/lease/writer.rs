@@ -80,7 +80,7 @@ impl<B: Backend> Supervisor<B> {
             && self.rules.hold(Rule::InsertThenCheck)
         {
             attempt.withdraw().await;
-            return Ok(Tried::Held(fsck));
+            return Ok(Tried::Held(Box::new(fsck)));
         }
         if !self.rules.hold(Rule::GrantBeforeDeadline) {
             sent = self.clock.now();

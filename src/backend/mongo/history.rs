@@ -58,7 +58,7 @@ impl Mongo {
 /// Sorts by time: the digits of a time have a fixed width until the year 10000.
 fn history_id(now: DateTime) -> String {
     let now = documents::timestamp(now).unwrap_or(Timestamp::UNIX_EPOCH);
-    format!("history/{now:.3}-{}", uuid::Uuid::new_v4())
+    format!("history/{now:.3}-{}", crate::entropy::unique())
 }
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ impl Backend for Mongo {
         if stands.owner.as_deref() == Some(&lease.key.owner) {
             return Ok(Install::Mine);
         }
-        Ok(Install::Held(stands))
+        Ok(Install::Held(Box::new(stands)))
     }
 
     async fn replace(&self, session: &mut Session, lease: &NewLease, over: &Pulse) -> Answer<bool> {
