@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::{Notify, broadcast, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Access, Answer, Backend, BackendError, Fault, HistoryLine, LeaseKey, NewLease};
 use crate::clock::{Clock, Moment, within};
@@ -53,7 +54,7 @@ pub(crate) struct Supervisor<B: Backend> {
     /// Wakes the renewer and the watchdog when there is another lease to keep.
     pub(crate) added: Notify,
     pub(crate) added_to_watch: Notify,
-    /// Deletes and history lines that the store has not confirmed.
+    /// Deletes and history lines that the store has not confirmed, and commands that are being served.
     pub(crate) pending: Cell<usize>,
     pub(crate) settled: Notify,
     /// Somebody waits for the end, but not for long: what was to be repeated later is repeated now.
@@ -62,6 +63,8 @@ pub(crate) struct Supervisor<B: Backend> {
     writable: Cell<bool>,
     panicked: Cell<bool>,
     stop: Notify,
+    /// The end has come for whatever is being served.
+    closing: CancellationToken,
 }
 
 impl<B: Backend> Supervisor<B> {
@@ -96,6 +99,7 @@ impl<B: Backend> Supervisor<B> {
             writable: Cell::new(false),
             panicked: Cell::new(false),
             stop: Notify::new(),
+            closing: CancellationToken::new(),
         })
     }
 
@@ -135,6 +139,7 @@ impl<B: Backend> Supervisor<B> {
         commands.close();
         while commands.try_recv().is_ok() {}
         if let Some((patience, reply)) = told {
+            self.closing.cancel();
             self.give_back_everything();
             self.settle(patience).await;
             if let Some(reply) = reply {
@@ -168,20 +173,27 @@ impl<B: Backend> Supervisor<B> {
         }
     }
 
-    /// Runs `work` as a task and answers with what it returns. When nobody waits any more the work is
-    /// dropped where it stands; whatever it may have left in the store withdraws itself then.
+    /// Runs `work` as a task and answers with what it returns. When nobody waits any more, or at the end,
+    /// the work is dropped where it stands; whatever it may have left in the store withdraws itself then,
+    /// and the end waits for that.
     fn answer<T: 'static, F>(self: &Rc<Self>, mut reply: Reply<T>, work: F)
     where
         F: AsyncFnOnce(Rc<Self>) -> Result<T> + 'static,
     {
+        self.pending.set(self.pending.get() + 1);
         self.spawn(async move |this| {
             let result = tokio::select! {
                 biased;
-                result = work(this) => result,
-                () = reply.closed() => return,
+                // First: a lease granted after everything was given back would stay.
+                () = this.closing.cancelled() => None,
+                result = work(this.clone()) => Some(result),
+                () = reply.closed() => None,
             };
-            // A lease that finds nobody is released by being dropped here.
-            drop(reply.send(result));
+            if let Some(result) = result {
+                // A lease that finds nobody is released by being dropped here.
+                drop(reply.send(result));
+            }
+            this.settle_one();
         });
     }
 
@@ -198,6 +210,7 @@ impl<B: Backend> Supervisor<B> {
                 tracing::error!(store = %this.backend.store(), "the supervisor panicked; every lease is lost");
                 this.lose_everything(LossReason::Supervisor);
                 this.stop.notify_one();
+                this.settled.notify_one();
             }
         });
     }
