@@ -34,7 +34,9 @@ impl<B: Backend> Supervisor<B> {
         let Some(session) = kept.session else { return };
         let (key, terms) = (key.clone(), kept.cell.terms.clone());
         // Whoever waits is told at the latest when the lease would look stale to others.
-        let until = kept.cell.last_sent() + terms.timing.stale_after();
+        // One that looks stale already has the time of a call.
+        let until =
+            (kept.cell.last_sent() + terms.timing.stale_after()).max(self.clock.now() + self.timing.call_limit());
         let id = key.id.clone();
         let (done, confirmed) = tokio::sync::oneshot::channel();
         self.depart(Departure { key, session, unsure: kept.unsure }, async move |this, deleted| {
