@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use crate::backend::{Answer, Backend, LeaseKey};
+use crate::backend::{Answer, Backend, LeaseKey, Record};
 use crate::clock::within;
 use crate::error::Error;
 use crate::lease::command::Reply;
@@ -74,6 +74,7 @@ impl<B: Backend> Supervisor<B> {
         F: AsyncFnOnce(Rc<Self>, Answer<()>) + 'static,
     {
         self.pending.set(self.pending.get() + 1);
+        self.departing.borrow_mut().insert(departure.key.clone());
         self.spawn(async move |this| {
             let Departure { key, mut session, unsure } = departure;
             if !this.rules.hold(Rule::OneSession)
@@ -82,12 +83,19 @@ impl<B: Backend> Supervisor<B> {
                 session = another;
             }
             let deleted = this.delete(&key, &mut session).await;
+            this.departing.borrow_mut().remove(&key);
             then(this.clone(), deleted).await;
             if unsure && !this.backend.traits().sessions_refuse_late {
                 this.once_more_later(&key, &mut session).await;
             }
             this.settle_one();
         });
+    }
+
+    /// Whether a document is one that this supervisor is giving back: in nobody's way for long.
+    pub(crate) fn is_departing(&self, record: &Record<B::Pulse>) -> bool {
+        let departing = self.departing.borrow();
+        departing.iter().any(|key| key.id == record.id && Some(&key.owner) == record.owner.as_ref())
     }
 
     /// The store cannot refuse the statement that made the document, should it still be under way: by one
