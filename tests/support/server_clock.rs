@@ -1,6 +1,10 @@
 //! The wall clock of one server, shifted while it runs: the server is started under libfaketime,
 //! which reads the offset from a file at every look at the clock. The monotonic clock stays true, so
-//! that the server's own timers and elections go on as usual.
+//! that elections go on as usual.
+//!
+//! What a real server shares with this one: it measures `maxTimeMS` by the wall clock, so a statement that
+//! runs across a shift forward has exceeded its limit at once. And a wait of the server's that began before
+//! a shift may end that much too late. So shift while no statement is on its way, unless that is the point.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -70,14 +70,18 @@ impl Mongo {
         checks::collection_name(url.database(), collection)?;
         let mut options = ClientOptions::parse(url.expose()).await.map_err(|error| faults.url(error))?;
         force(&mut options);
+        let direct = options.direct_connection == Some(true);
         let client = Client::with_options(options).map_err(|error| faults.url(error))?;
         let database = client.database(url.database());
         let hello = database.run_command(doc! { "hello": 1 }).await.map_err(|error| faults.look(error))?;
         if !hello.get_bool("isWritablePrimary").unwrap_or(false) {
-            return Err(BackendError::new(
-                Fault::Invalid,
-                "this is a direct connection to a member that is not the primary; name all members and the replicaSet in the store URL, and leave directConnection out",
-            ));
+            return Err(match direct {
+                true => BackendError::new(
+                    Fault::Invalid,
+                    "this is a direct connection to a member that is not the primary; name all members and the replicaSet in the store URL, and leave directConnection out",
+                ),
+                false => BackendError::new(Fault::Busy, "the primary has just stepped down; try again"),
+            });
         }
         let sharded = hello.get_str("msg").ok() == Some("isdbgrid");
         let topology = if sharded || hello.get_str("setName").is_ok() {
@@ -124,7 +128,7 @@ mod tests {
         let options = forced(
             "mongodb://h/db?w=1&journal=false&wtimeoutMS=5&readPreference=secondary&maxStalenessSeconds=120\
              &readPreferenceTags=dc:ny&readConcernLevel=local&retryWrites=false&retryReads=false\
-             &serverSelectionTimeoutMS=600000&connectTimeoutMS=600000&maxPoolSize=0",
+             &serverSelectionTimeoutMS=600000&connectTimeoutMS=600000",
         )
         .await;
         assert_eq!(options.write_concern, Some(durable()));

@@ -43,7 +43,6 @@ use session::Session;
 const SWEEP_MILLIS: i64 = 1_000;
 
 /// A store in a MongoDB database.
-#[derive(Debug)]
 pub(crate) struct Mongo {
     name: StoreName,
     database: Database,
@@ -52,6 +51,13 @@ pub(crate) struct Mongo {
     /// The user chose the collection.
     named: bool,
     faults: Faults,
+}
+
+impl std::fmt::Debug for Mongo {
+    /// The name alone: the driver's handles know the connection string.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mongo({})", self.name)
+    }
 }
 
 impl Mongo {

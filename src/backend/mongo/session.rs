@@ -9,7 +9,6 @@ use mongodb::ClientSession;
 use mongodb::options::{ReadConcern, WriteConcern};
 
 /// A lease's logical session.
-#[derive(Debug)]
 pub(crate) struct Session {
     inner: ClientSession,
     /// A transaction was begun and not seen to end: the call that began it was dropped.

@@ -65,6 +65,10 @@ impl Violation {
     pub(crate) fn is_overlap(&self) -> bool {
         matches!(self, Violation::Overlap { .. })
     }
+
+    pub(crate) fn is_orphan(&self) -> bool {
+        matches!(self, Violation::Orphan { .. })
+    }
 }
 
 impl fmt::Display for Violation {
