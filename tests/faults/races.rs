@@ -8,7 +8,7 @@ use futures::future::join_all;
 use lockhouse::{Coordinator, ErrorKind, Locked};
 
 use crate::common::{
-    BOUND, PATIENT, Server, TIMING, builder, collection, connect, first, generation, leases, locked, soon, until_none,
+    BOUND, PATIENT, Server, builder, collection, connect, first, generation, leases, locked, soon, until_none,
 };
 
 async fn crowd(uri: &str, count: usize) -> Vec<Coordinator> {
