@@ -22,21 +22,10 @@ use nix::unistd::{Pid, getpid};
 use tokio::io::unix::AsyncFd;
 
 /// What a user or a supervisor sends to end the program.
-const ENDING: [Signal; 4] = [
-    Signal::SIGTERM,
-    Signal::SIGINT,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-];
+const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// What is always read here, besides those that may have been ignored on entry.
-const ALWAYS: [Signal; 5] = [
-    Signal::SIGTERM,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGCHLD,
-    Signal::SIGCONT,
-];
+const ALWAYS: [Signal; 5] = [Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD, Signal::SIGCONT];
 
 /// What stays ignored, here and in the command, if it was ignored when the program began: `nohup` ignores
 /// `SIGHUP`, and a shell without job control ignores the other two for what it puts in the background.
@@ -70,10 +59,8 @@ impl Signals {
     /// Takes the signals over. To be called first of all in `main`, before any thread exists: a thread that
     /// was started earlier would still be interrupted by them.
     pub(crate) fn install() -> io::Result<Signals> {
-        let ignored: Vec<Signal> = KEPT_IF_IGNORED
-            .into_iter()
-            .filter(|&signal| disposition(signal) == libc::SIG_IGN)
-            .collect();
+        let ignored: Vec<Signal> =
+            KEPT_IF_IGNORED.into_iter().filter(|&signal| disposition(signal) == libc::SIG_IGN).collect();
         let mut mask = SigSet::empty();
         for signal in ALWAYS.into_iter().chain(KEPT_IF_IGNORED) {
             if !ignored.contains(&signal) {
@@ -90,10 +77,7 @@ impl Signals {
         set_disposition(Signal::SIGTTIN, libc::SIG_IGN)?;
         set_disposition(Signal::SIGTTOU, libc::SIG_IGN)?;
         let fd = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        Ok(Signals {
-            source: Source::Idle(Some(fd)),
-            ignored,
-        })
+        Ok(Signals { source: Source::Idle(Some(fd)), ignored })
     }
 
     /// Those of HUP, INT and QUIT that were ignored when the program began.
@@ -138,9 +122,7 @@ impl Signals {
 
     fn listen(&mut self) -> io::Result<&AsyncFd<SignalFd>> {
         if let Source::Idle(fd) = &mut self.source {
-            let fd = fd
-                .take()
-                .ok_or_else(|| io::Error::other("the signals could not be watched before"))?;
+            let fd = fd.take().ok_or_else(|| io::Error::other("the signals could not be watched before"))?;
             self.source = Source::Listening(register(fd)?);
         }
         match &self.source {
@@ -151,10 +133,7 @@ impl Signals {
 }
 
 /// Makes the runtime watch the signalfd.
-#[expect(
-    unsafe_code,
-    reason = "the runtime cannot see that the descriptor stays open"
-)]
+#[expect(unsafe_code, reason = "the runtime cannot see that the descriptor stays open")]
 fn register(fd: SignalFd) -> io::Result<AsyncFd<SignalFd>> {
     // SAFETY: a `SignalFd` owns its descriptor, and the `AsyncFd` owns the `SignalFd` and is never taken apart.
     Ok(unsafe { AsyncFd::register(fd)? })
@@ -188,20 +167,14 @@ fn stop(target: Pid) -> io::Result<Stop> {
     let sent = kill(target, Signal::SIGTSTP);
     tstp.thread_block()?;
     sent?;
-    let cont = SignalFd::with_flags(
-        &only(Signal::SIGCONT),
-        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
-    )?;
+    let cont = SignalFd::with_flags(&only(Signal::SIGCONT), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut fds = [PollFd::new(cont.as_fd(), PollFlags::POLLIN)];
     let came = poll(&mut fds, PollTimeout::ZERO)? > 0;
     Ok(if came { Stop::Continued } else { Stop::Refused })
 }
 
 /// The present disposition of a signal.
-#[expect(
-    unsafe_code,
-    reason = "no safe wrapper reads a disposition without changing it"
-)]
+#[expect(unsafe_code, reason = "no safe wrapper reads a disposition without changing it")]
 fn disposition(signal: Signal) -> libc::sighandler_t {
     let mut now = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a null new action only queries; `now` is a valid place for the answer, and all zeroes is a valid
@@ -213,16 +186,9 @@ fn disposition(signal: Signal) -> libc::sighandler_t {
 }
 
 /// Sets a signal to be ignored or to its default action.
-#[expect(
-    unsafe_code,
-    reason = "changing a disposition is unsafe for the sake of handlers; none is set here"
-)]
+#[expect(unsafe_code, reason = "changing a disposition is unsafe for the sake of handlers; none is set here")]
 fn set_disposition(signal: Signal, to: libc::sighandler_t) -> io::Result<()> {
     // SAFETY: `to` is `SIG_IGN` or `SIG_DFL`, so no code of ours will run in a signal's context.
     let before = unsafe { libc::signal(signal as libc::c_int, to) };
-    if before == libc::SIG_ERR {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if before == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -53,13 +53,7 @@ impl Terminal {
             .filter(|_| own.as_raw() > 0);
         // With only one of them a terminal we are likely part of a pipeline, whose other members need it.
         let wanted = tty.is_some() && io::stdin().is_terminal() && io::stdout().is_terminal();
-        Terminal {
-            tty,
-            own,
-            wanted,
-            given: None,
-            modes: None,
-        }
+        Terminal { tty, own, wanted, given: None, modes: None }
     }
 
     /// The terminal, if the command is to take it before it starts. It does so itself: were it done from here
@@ -81,9 +75,7 @@ impl Terminal {
 
     /// The command could not be executed: its short-lived process may have taken the terminal all the same.
     pub(crate) fn failed(&mut self) {
-        let abandoned = self
-            .foreground()
-            .filter(|&now| killpg(now, None) == Err(Errno::ESRCH));
+        let abandoned = self.foreground().filter(|&now| killpg(now, None) == Err(Errno::ESRCH));
         if abandoned.is_some() {
             self.given = abandoned;
             self.take_back(Modes::Leave, |_| false);
@@ -151,9 +143,7 @@ impl Terminal {
 
     fn foreground(&self) -> Option<Pid> {
         // 0 stands for a group of another pid namespace.
-        tcgetpgrp(self.tty.as_ref()?)
-            .ok()
-            .filter(|group| group.as_raw() > 0)
+        tcgetpgrp(self.tty.as_ref()?).ok().filter(|group| group.as_raw() > 0)
     }
 
     fn save_modes(&mut self) {

@@ -64,7 +64,7 @@ impl<B: Backend> Supervisor<B> {
             match self.try_install(request).await? {
                 Tried::Done(installed) => return Ok(installed),
                 Tried::Trouble(error) => waiting.trouble(self, error).await?,
-                Tried::Held(fsck) if request.force => {
+                Tried::Held(fsck) if request.force && !self.is_departing(&fsck) => {
                     match self.try_replace(request, &fsck, waiting.is_over(self)).await? {
                         Tried::Done(installed) => return Ok(installed),
                         Tried::Trouble(error) => waiting.trouble(self, error).await?,

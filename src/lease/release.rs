@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use crate::backend::{Backend, LeaseKey};
+use crate::backend::{Answer, Backend, LeaseKey, Record};
 use crate::clock::within;
 use crate::error::Error;
 use crate::lease::command::Reply;
@@ -34,22 +34,28 @@ impl<B: Backend> Supervisor<B> {
         let Some(session) = kept.session else { return };
         let (key, terms) = (key.clone(), kept.cell.terms.clone());
         // Whoever waits is told at the latest when the lease would look stale to others.
-        let until = kept.cell.last_sent() + terms.timing.stale_after();
+        // One that looks stale already has the time of a call.
+        let until =
+            (kept.cell.last_sent() + terms.timing.stale_after()).max(self.clock.now() + self.timing.call_limit());
         let id = key.id.clone();
         let (done, confirmed) = tokio::sync::oneshot::channel();
-        self.depart(Departure { key, session, unsure: kept.unsure }, async move |this| {
+        self.depart(Departure { key, session, unsure: kept.unsure }, async move |this, deleted| {
+            if let Err(error) = deleted {
+                let _ = done.send(Err(this.fail(error)));
+                return;
+            }
             let id = terms.key.id.clone();
             if terms.kind == LeaseKind::Fsck {
                 this.chronicle("released", &id, None);
             }
             this.tell(Event::Released { id, kind: terms.kind });
-            let _ = done.send(());
+            let _ = done.send(Ok(()));
         });
         let Some(reply) = reply else { return };
         self.spawn(async move |this| {
             let left = until.since(this.clock.now());
             let result = match within(&*this.clock, left, confirmed).await {
-                Some(Ok(())) => Ok(()),
+                Some(Ok(result)) => result,
                 Some(Err(_)) => Err(Error::internal("the release ended without an answer")),
                 None => Err(Error::unavailable_at(
                     this.backend.store(),
@@ -62,12 +68,13 @@ impl<B: Backend> Supervisor<B> {
         });
     }
 
-    /// Deletes a document until the store has confirmed, then runs `then`.
+    /// Deletes a document until the store has confirmed or refused, then runs `then` with that answer.
     pub(crate) fn depart<F>(self: &Rc<Self>, departure: Departure<B::Session>, then: F)
     where
-        F: AsyncFnOnce(Rc<Self>) + 'static,
+        F: AsyncFnOnce(Rc<Self>, Answer<()>) + 'static,
     {
         self.pending.set(self.pending.get() + 1);
+        self.departing.borrow_mut().insert(departure.key.clone());
         self.spawn(async move |this| {
             let Departure { key, mut session, unsure } = departure;
             if !this.rules.hold(Rule::OneSession)
@@ -75,13 +82,20 @@ impl<B: Backend> Supervisor<B> {
             {
                 session = another;
             }
-            this.delete(&key, &mut session).await;
-            then(this.clone()).await;
+            let deleted = this.delete(&key, &mut session).await;
+            this.departing.borrow_mut().remove(&key);
+            then(this.clone(), deleted).await;
             if unsure && !this.backend.traits().sessions_refuse_late {
                 this.once_more_later(&key, &mut session).await;
             }
             this.settle_one();
         });
+    }
+
+    /// Whether a document is one that this supervisor is giving back: in nobody's way for long.
+    pub(crate) fn is_departing(&self, record: &Record<B::Pulse>) -> bool {
+        let departing = self.departing.borrow();
+        departing.iter().any(|key| key.id == record.id && Some(&key.owner) == record.owner.as_ref())
     }
 
     /// The store cannot refuse the statement that made the document, should it still be under way: by one
@@ -95,14 +109,15 @@ impl<B: Backend> Supervisor<B> {
                 () = self.sleep(self.timing.stale_after()) => {}
             }
         }
-        self.delete(key, session).await;
+        // What it says was said already.
+        let _ = self.delete(key, session).await;
     }
 
-    async fn delete(&self, key: &LeaseKey, session: &mut B::Session) {
+    async fn delete(&self, key: &LeaseKey, session: &mut B::Session) -> Answer<()> {
         let mut pause = self.timing.poll_initial;
         loop {
             match self.call(self.backend.release(session, key)).await {
-                Ok(_) => return,
+                Ok(_) => return Ok(()),
                 Err(error) if error.is_transient() => {
                     tracing::debug!(store = %self.backend.store(), lease = key.id, error = error.message, "release not confirmed");
                     self.pause(&mut pause).await;
@@ -112,7 +127,7 @@ impl<B: Backend> Supervisor<B> {
                         store = %self.backend.store(), lease = key.id, error = error.message,
                         "the lease cannot be released; it will look stale and has to be cleared"
                     );
-                    return;
+                    return Err(error);
                 }
             }
         }

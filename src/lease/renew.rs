@@ -182,6 +182,8 @@ impl<B: Backend> Supervisor<B> {
 
     fn confirm(&self, cell: &LeaseCell, sent: Moment) {
         if cell.confirm(sent) == Confirmation::Recovered {
+            // The watchdog has given up on a lease past its deadline: it has one again.
+            self.added_to_watch.notify_one();
             tracing::info!(store = %cell.terms.store, lease = cell.terms.key.id, "lease confirmed again");
             self.tell(Event::Recovered { id: cell.terms.key.id.clone(), kind: cell.terms.kind });
         }

@@ -2,7 +2,7 @@
 //! keep them alive. All of it is single-threaded; a command that takes time is a task of its own.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -54,7 +54,9 @@ pub(crate) struct Supervisor<B: Backend> {
     /// Wakes the renewer and the watchdog when there is another lease to keep.
     pub(crate) added: Notify,
     pub(crate) added_to_watch: Notify,
-    /// Deletes and history lines that the store has not confirmed.
+    /// Documents on their way out.
+    pub(crate) departing: RefCell<BTreeSet<LeaseKey>>,
+    /// Deletes and history lines that the store has not confirmed, and commands that are being served.
     pub(crate) pending: Cell<usize>,
     pub(crate) settled: Notify,
     /// Somebody waits for the end, but not for long: what was to be repeated later is repeated now.
@@ -63,7 +65,7 @@ pub(crate) struct Supervisor<B: Backend> {
     writable: Cell<bool>,
     panicked: Cell<bool>,
     stop: Notify,
-    /// No verb goes on any more.
+    /// The end has come for whatever is being served.
     closing: CancellationToken,
 }
 
@@ -92,6 +94,7 @@ impl<B: Backend> Supervisor<B> {
             leases: RefCell::new(BTreeMap::new()),
             added: Notify::new(),
             added_to_watch: Notify::new(),
+            departing: RefCell::new(BTreeSet::new()),
             pending: Cell::new(0),
             settled: Notify::new(),
             hurry: Cell::new(false),
@@ -139,7 +142,6 @@ impl<B: Backend> Supervisor<B> {
         commands.close();
         while commands.try_recv().is_ok() {}
         if let Some((patience, reply)) = told {
-            // What is under way is dropped at its next turn, and withdraws: only then is all that is pending known.
             self.closing.cancel();
             self.give_back_everything();
             self.settle(patience).await;
@@ -174,9 +176,9 @@ impl<B: Backend> Supervisor<B> {
         }
     }
 
-    /// Runs `work` as a task and answers with what it returns. When nobody waits any more the work is
-    /// dropped where it stands; whatever it may have left in the store withdraws itself then. It is pending until
-    /// that has begun, so that a shutdown right after it does not miss it.
+    /// Runs `work` as a task and answers with what it returns. When nobody waits any more, or at the end,
+    /// the work is dropped where it stands; whatever it may have left in the store withdraws itself then,
+    /// and the end waits for that.
     fn answer<T: 'static, F>(self: &Rc<Self>, mut reply: Reply<T>, work: F)
     where
         F: AsyncFnOnce(Rc<Self>) -> Result<T> + 'static,
@@ -185,7 +187,7 @@ impl<B: Backend> Supervisor<B> {
         self.spawn(async move |this| {
             let result = tokio::select! {
                 biased;
-                // First, so that nothing is granted any more once everything was given back.
+                // First: a lease granted after everything was given back would stay.
                 () = this.closing.cancelled() => None,
                 result = work(this.clone()) => Some(result),
                 () = reply.closed() => None,

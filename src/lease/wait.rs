@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::{Backend, BackendError, Record};
+use crate::backend::{Backend, BackendError, Fault, Record};
 use crate::clock::Moment;
 use crate::error::{Error, Locked, Result};
 use crate::lease::events::Event;
@@ -42,6 +42,10 @@ impl Waiting {
         supervisor: &Supervisor<B>,
         record: &Record<B::Pulse>,
     ) -> Result<()> {
+        if supervisor.is_departing(record) {
+            let error = BackendError::new(Fault::Busy, "an earlier lease of this process is still being given back");
+            return self.trouble(supervisor, error).await;
+        }
         let lease = supervisor.info(record);
         let seen = (lease.owner.clone(), lease.state);
         if supervisor.clock.now() >= self.give_up {

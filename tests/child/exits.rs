@@ -23,10 +23,7 @@ fn death_by_a_signal_is_128_and_its_number() {
 #[test]
 fn what_cannot_be_started_is_127_or_126() {
     let wrapper = Wrapper::new();
-    assert_eq!(
-        wrapper.output(&["no-such-command-anywhere"]).status.code(),
-        Some(127)
-    );
+    assert_eq!(wrapper.output(&["no-such-command-anywhere"]).status.code(), Some(127));
     assert_eq!(wrapper.output(&["./no-such-file"]).status.code(), Some(127));
     std::fs::write(wrapper.path("plain"), "exit 0").unwrap();
     assert_eq!(wrapper.output(&["./plain"]).status.code(), Some(126));
@@ -41,11 +38,7 @@ fn no_shell_touches_the_arguments() {
 
 #[test]
 fn the_environment_is_the_inherited_one_and_the_lease() {
-    let output = Wrapper::new().env("FROM_OUTSIDE", "yes").output(&[
-        "sh",
-        "-c",
-        "echo $FROM_OUTSIDE $LOCKHOUSE_LEASE",
-    ]);
+    let output = Wrapper::new().env("FROM_OUTSIDE", "yes").output(&["sh", "-c", "echo $FROM_OUTSIDE $LOCKHOUSE_LEASE"]);
     assert_eq!(text(&output.stdout), "yes probe\n");
 }
 
@@ -54,43 +47,26 @@ fn the_environment_is_the_inherited_one_and_the_lease() {
 fn masks(status: &[u8]) -> Vec<(String, u64)> {
     const OF_THE_C_LIBRARY: u64 = 0b11 << 31;
     let mask = |hex: &str| u64::from_str_radix(hex.trim(), 16).unwrap() & !OF_THE_C_LIBRARY;
-    text(status)
-        .lines()
-        .map(|line| line.split_once(':').unwrap())
-        .map(|(name, hex)| (name.into(), mask(hex)))
-        .collect()
+    text(status).lines().map(|line| line.split_once(':').unwrap()).map(|(name, hex)| (name.into(), mask(hex))).collect()
 }
 
 #[test]
 fn the_command_blocks_and_ignores_nothing() {
     let below = ["sh", "-c", "trap '' USR1 PIPE TERM TSTP; exec \"$@\"", "sh"];
-    let output =
-        Wrapper::new()
-            .below(&below)
-            .output(&["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]);
-    assert_eq!(
-        masks(&output.stdout),
-        [("SigBlk".into(), 0), ("SigIgn".into(), 0)]
-    );
+    let output = Wrapper::new().below(&below).output(&["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]);
+    assert_eq!(masks(&output.stdout), [("SigBlk".into(), 0), ("SigIgn".into(), 0)]);
 }
 
 #[test]
 fn an_inherited_ignored_hup_int_or_quit_stays_ignored() {
     let below = ["sh", "-c", "trap '' HUP INT QUIT USR1; exec \"$@\"", "sh"];
-    let output = Wrapper::new()
-        .below(&below)
-        .output(&["grep", "SigIgn", "/proc/self/status"]);
-    assert_eq!(
-        masks(&output.stdout),
-        [("SigIgn".into(), 0b111)],
-        "HUP, INT and QUIT are 1, 2 and 3"
-    );
+    let output = Wrapper::new().below(&below).output(&["grep", "SigIgn", "/proc/self/status"]);
+    assert_eq!(masks(&output.stdout), [("SigIgn".into(), 0b111)], "HUP, INT and QUIT are 1, 2 and 3");
 }
 
 #[test]
 fn the_command_leads_a_group_of_its_own_in_the_same_session() {
-    let script =
-        "set -- $(cat /proc/self/stat); echo $4 $5 $$; set -- $(cat /proc/$PPID/stat); echo $6";
+    let script = "set -- $(cat /proc/self/stat); echo $4 $5 $$; set -- $(cat /proc/$PPID/stat); echo $6";
     let output = Wrapper::new().output(&["sh", "-c", script]);
     let shown = text(&output.stdout);
     let numbers: Vec<&str> = shown.split_whitespace().collect();
@@ -111,17 +87,11 @@ fn the_command_inherits_the_descriptor_of_the_lease() {
     let mut lines = shown.lines();
     assert_eq!(lines.next(), file.to_str());
     // Nothing else of the wrapper's: no signalfd, no timer, no terminal.
-    assert!(
-        lines.count() <= 4 + inherited(),
-        "too many descriptors: {shown}"
-    );
+    assert!(lines.count() <= 4 + inherited(), "too many descriptors: {shown}");
 }
 
 /// The descriptors beyond stdio that this process itself hands down.
 fn inherited() -> usize {
-    let output = std::process::Command::new("sh")
-        .args(["-c", "ls /proc/$$/fd"])
-        .output()
-        .unwrap();
+    let output = std::process::Command::new("sh").args(["-c", "ls /proc/$$/fd"]).output().unwrap();
     text(&output.stdout).lines().count().saturating_sub(3)
 }

@@ -24,17 +24,12 @@ fn signals_to_the_wrapper_reach_the_group() {
 
 #[test]
 fn a_signal_reaches_grandchildren_in_the_group() {
-    let script = format!(
-        "(trap 'echo got > got; exit' TERM; echo up > ready; {FOREVER}) & echo $! > up; wait"
-    );
+    let script = format!("(trap 'echo got > got; exit' TERM; echo up > ready; {FOREVER}) & echo $! > up; wait");
     let mut run = Wrapper::new().start(&script);
     until("the grandchild", || run.path("ready").exists());
     run.send(Signal::SIGTERM);
     assert_eq!(run.wait(), 128 + 15);
-    assert!(
-        run.path("got").exists(),
-        "the wrapper ended before its grandchild did"
-    );
+    assert!(run.path("got").exists(), "the wrapper ended before its grandchild did");
 }
 
 #[test]
@@ -43,12 +38,7 @@ fn a_hup_that_was_ignored_on_entry_is_not_passed_on() {
     let script = format!("trap 'echo usr > usr' USR1; echo $$ > up; {FOREVER}");
     let mut run = Wrapper::new().below(&below).start(&script);
     let child = run.number("up");
-    for signal in [
-        Signal::SIGHUP,
-        Signal::SIGINT,
-        Signal::SIGQUIT,
-        Signal::SIGUSR1,
-    ] {
+    for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGUSR1] {
         run.send(signal);
     }
     until("the last of the signals", || run.path("usr").exists());
@@ -59,8 +49,7 @@ fn a_hup_that_was_ignored_on_entry_is_not_passed_on() {
 
 #[test]
 fn a_grandchild_that_outlives_its_parent_is_waited_for() {
-    let mut run =
-        Wrapper::new().start("(while [ ! -e go ]; do sleep 0.02; done; echo > done) & exit 3");
+    let mut run = Wrapper::new().start("(while [ ! -e go ]; do sleep 0.02; done; echo > done) & exit 3");
     run.until_noted("keeping the lease");
     assert!(run.is_running());
     run.touch("go");
@@ -80,9 +69,8 @@ fn a_signal_reaches_a_grandchild_that_outlived_its_parent() {
 
 #[test]
 fn a_daemon_that_left_the_group_is_left_alone_at_a_normal_end() {
-    let mut run = Wrapper::new().start(
-        "setsid sh -c 'echo $$ > up; exec sleep 60' & while [ ! -s up ]; do sleep 0.02; done",
-    );
+    let mut run =
+        Wrapper::new().start("setsid sh -c 'echo $$ > up; exec sleep 60' & while [ ! -s up ]; do sleep 0.02; done");
     assert_eq!(run.wait(), 0);
     let daemon = run.number("up");
     assert!(lives(daemon));
@@ -94,15 +82,14 @@ fn a_killed_wrapper_takes_the_command_with_it() {
     let mut run = Wrapper::new().start("echo $$ > up; exec sleep 60");
     let child = run.number("up");
     run.send(Signal::SIGKILL);
-    within(Duration::from_secs(1), "the command's death", || {
-        !lives(child)
-    });
+    within(Duration::from_secs(1), "the command's death", || !lives(child));
     assert_eq!(run.wait(), 1009);
 }
 
 #[test]
 fn orphans_are_reaped_while_the_command_runs_on() {
-    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do (setsid true &) ; (true &) ; done; echo $$ > up; exec sleep 60";
+    let script =
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do (setsid true &) ; (true &) ; done; echo $$ > up; exec sleep 60";
     let mut run = Wrapper::new().start(script);
     let child = run.number("up");
     until("an end of all zombies", || zombies_of(run.pid()) == 0);
@@ -124,9 +111,7 @@ fn it_works_as_pid_1() {
 
 #[test]
 fn a_proc_of_another_pid_namespace_is_refused() {
-    let mut run = Wrapper::new()
-        .below(&["unshare", "--fork", "--pid"])
-        .start("echo > started");
+    let mut run = Wrapper::new().below(&["unshare", "--fork", "--pid"]).start("echo > started");
     assert_ne!(run.wait(), 0);
     assert!(!run.path("started").exists());
     assert!(run.notes().contains("pid namespace"), "{}", run.notes());
@@ -135,10 +120,7 @@ fn a_proc_of_another_pid_namespace_is_refused() {
 #[test]
 fn it_works_below_a_shell_that_has_children_of_its_own() {
     let below = ["sh", "-c", "sleep 60 & echo $! > other; exec \"$@\"", "sh"];
-    let mut run = Wrapper::new()
-        .below(&below)
-        .lost_with("lost")
-        .start(&format!("echo $$ > up; {FOREVER}"));
+    let mut run = Wrapper::new().below(&below).lost_with("lost").start(&format!("echo $$ > up; {FOREVER}"));
     run.number("up");
     let other = run.number("other");
     run.touch("lost");
@@ -150,12 +132,8 @@ fn it_works_below_a_shell_that_has_children_of_its_own() {
 #[test]
 fn a_stop_of_the_wrapper_stops_the_command_first() {
     // It has a parent in the same session and another group, so that its group is not an orphaned one.
-    let below = [
-        "bash",
-        "-c",
-        "set -m; \"$@\" & echo $! > wrapper; wait $!; while [ -e hold ]; do sleep 0.02; done",
-        "sh",
-    ];
+    let below =
+        ["bash", "-c", "set -m; \"$@\" & echo $! > wrapper; wait $!; while [ -e hold ]; do sleep 0.02; done", "sh"];
     let wrapper = Wrapper::new();
     fs::write(wrapper.path("hold"), "").unwrap();
     let mut run = wrapper

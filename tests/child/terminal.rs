@@ -19,25 +19,14 @@ fn shell(wrapper: &Wrapper) -> Pty {
 
 fn parent(pid: Pid) -> Pid {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    Pid::from_raw(
-        stat.rsplit_once(") ")
-            .unwrap()
-            .1
-            .split(' ')
-            .nth(1)
-            .unwrap()
-            .parse()
-            .unwrap(),
-    )
+    Pid::from_raw(stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap())
 }
 
 #[test]
 fn ctrl_c_is_the_commands() {
     let wrapper = Wrapper::new();
     let mut pty = shell(&wrapper);
-    pty.line(&format!(
-        "$W -- bash -c 'trap \"echo got-$((1+1)); exit 9\" INT; echo $$ > up; {FOREVER}'; echo rc=$?"
-    ));
+    pty.line(&format!("$W -- bash -c 'trap \"echo got-$((1+1)); exit 9\" INT; echo $$ > up; {FOREVER}'; echo rc=$?"));
     let child = number(&wrapper.path("up"));
     assert_eq!(pty.foreground(), child);
     pty.send("\x03");
@@ -45,9 +34,7 @@ fn ctrl_c_is_the_commands() {
     pty.expect("rc=9");
     pty.expect("ready$ ");
     pty.line("$W -- sleep 60; echo rc=$?");
-    until("the command in the foreground", || {
-        pty.foreground() != pty.leader()
-    });
+    until("the command in the foreground", || pty.foreground() != pty.leader());
     // The shell's job first, then the command's group.
     until("the hand-over", || {
         fs::read_to_string(format!("/proc/{}/comm", pty.foreground())).is_ok_and(|c| c == "sleep\n")
@@ -64,33 +51,21 @@ fn ctrl_z_stops_the_job_and_fg_goes_on() {
     let asked = wrapper.path("asked");
     let wrapper = wrapper.env("PROBE_REVALIDATED_FILE", &asked);
     let mut pty = shell(&wrapper);
-    pty.line(&format!(
-        "$W -- bash -c 'trap \"exit 9\" INT; echo $$ > up; {FOREVER}'; echo rc=$?"
-    ));
+    pty.line(&format!("$W -- bash -c 'trap \"exit 9\" INT; echo $$ > up; {FOREVER}'; echo rc=$?"));
     let child = number(&wrapper.path("up"));
     let own = parent(child);
     for round in 1..=3 {
-        until("the command in the foreground", || {
-            pty.foreground() == child
-        });
+        until("the command in the foreground", || pty.foreground() == child);
         pty.send("\x1a");
         pty.expect("Stopped");
         pty.expect("ready$ ");
         assert_eq!((state(child), state(own)), (Some('T'), Some('T')));
         assert_eq!(pty.foreground(), pty.leader());
         pty.line("fg; echo fg=$?");
-        until("the command to go on", || {
-            lives(child) && state(child) != Some('T')
-        });
-        assert_eq!(
-            fs::read_to_string(&asked).unwrap().lines().count(),
-            round,
-            "asked before it was continued"
-        );
+        until("the command to go on", || lives(child) && state(child) != Some('T'));
+        assert_eq!(fs::read_to_string(&asked).unwrap().lines().count(), round, "asked before it was continued");
     }
-    until("the command in the foreground", || {
-        pty.foreground() == child
-    });
+    until("the command in the foreground", || pty.foreground() == child);
     pty.send("\x03");
     pty.expect("fg=9");
 }
@@ -99,23 +74,16 @@ fn ctrl_z_stops_the_job_and_fg_goes_on() {
 fn a_stopped_job_whose_lease_is_lost_is_killed_on_fg() {
     let wrapper = Wrapper::new().lost_with("lost");
     let mut pty = shell(&wrapper);
-    pty.line(&format!(
-        "$W -- bash -c 'trap \"echo > went-on\" CONT TERM; echo $$ > up; {FOREVER}'"
-    ));
+    pty.line(&format!("$W -- bash -c 'trap \"echo > went-on\" CONT TERM; echo $$ > up; {FOREVER}'"));
     let child = number(&wrapper.path("up"));
-    until("the command in the foreground", || {
-        pty.foreground() == child
-    });
+    until("the command in the foreground", || pty.foreground() == child);
     pty.send("\x1a");
     pty.expect("Stopped");
     fs::write(wrapper.path("lost"), "").unwrap();
     pty.line("fg; echo fg=$?");
     pty.expect("fg=80");
     assert!(!lives(child));
-    assert!(
-        !wrapper.path("went-on").exists(),
-        "the command ran without a lease"
-    );
+    assert!(!wrapper.path("went-on").exists(), "the command ran without a lease");
     pty.expect("ready$ ");
 }
 
@@ -123,18 +91,15 @@ fn a_stopped_job_whose_lease_is_lost_is_killed_on_fg() {
 fn ctrl_z_in_an_orphaned_group_stops_nothing() {
     // The wrapper leads the session, so nobody could ever continue it.
     let wrapper = Wrapper::new();
-    let script = format!(
-        "trap 'echo cont-$((2+2))' CONT; trap 'echo int-$((3+3)); exit 9' INT; echo up-$((40+2)); {FOREVER}"
-    );
+    let script =
+        format!("trap 'echo cont-$((2+2))' CONT; trap 'echo int-$((3+3)); exit 9' INT; echo up-$((40+2)); {FOREVER}");
     let mut pty = Pty::spawn(wrapper.command(&["bash", "-c", &script]));
     pty.expect("up-42");
     for _ in 0..3 {
         pty.send("\x1a");
         pty.expect("cont-4");
     }
-    until("the terminal to be given again", || {
-        pty.foreground() != pty.leader()
-    });
+    until("the terminal to be given again", || pty.foreground() != pty.leader());
     pty.send("\x03");
     pty.expect("int-6");
     assert_eq!(pty.wait().code(), Some(9));
@@ -154,9 +119,7 @@ fn in_a_pipeline_the_terminal_stays_with_the_others() {
     assert_eq!((state(child), state(own)), (Some('T'), Some('T')));
     pty.expect("ready$ ");
     pty.line("fg");
-    until("the command to go on", || {
-        lives(child) && state(child) != Some('T')
-    });
+    until("the command to go on", || lives(child) && state(child) != Some('T'));
     assert_eq!(pty.foreground(), own);
     pty.send("\x03");
     until("the end", || !lives(child) && !lives(own));
@@ -200,9 +163,7 @@ fn a_job_in_the_background_that_reads_is_stopped_until_fg() {
     pty.line("$W -- sh -c 'echo $$ > up; read x; echo got-$x-$((1+1)); exit 7' &");
     let child = number(&wrapper.path("up"));
     let own = parent(child);
-    until("the job to be stopped", || {
-        state(child) == Some('T') && state(own) == Some('T')
-    });
+    until("the job to be stopped", || state(child) == Some('T') && state(own) == Some('T'));
     assert_eq!(pty.foreground(), pty.leader());
     pty.line("fg; echo fg=$?");
     until("the terminal", || pty.foreground() == child);
@@ -218,16 +179,12 @@ fn a_job_sent_to_the_background_leaves_the_terminal_to_the_shell() {
     pty.line("$W -- bash -c 'echo $$ > up; while [ ! -e go ]; do sleep 0.02; done; exit 5'");
     let child = number(&wrapper.path("up"));
     let own = parent(child);
-    until("the command in the foreground", || {
-        pty.foreground() == child
-    });
+    until("the command in the foreground", || pty.foreground() == child);
     pty.send("\x1a");
     pty.expect("Stopped");
     pty.expect("ready$ ");
     pty.line("bg");
-    until("the command to go on", || {
-        lives(child) && state(child) != Some('T')
-    });
+    until("the command to go on", || lives(child) && state(child) != Some('T'));
     fs::write(wrapper.path("go"), "").unwrap();
     until("the end", || !lives(own));
     assert_eq!(pty.foreground(), pty.leader());
@@ -242,9 +199,7 @@ fn a_wrapper_stopped_alone_does_not_take_the_terminal_from_the_shell() {
     pty.line("$W -- bash -c 'echo $$ > up; while [ ! -e go ]; do sleep 0.02; done; exit 5'");
     let child = number(&wrapper.path("up"));
     let own = parent(child);
-    until("the command in the foreground", || {
-        pty.foreground() == child
-    });
+    until("the command in the foreground", || pty.foreground() == child);
     nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGSTOP).unwrap();
     pty.expect("Stopped");
     pty.expect("ready$ ");
@@ -259,10 +214,7 @@ fn a_wrapper_stopped_alone_does_not_take_the_terminal_from_the_shell() {
 fn the_modes_are_put_back_after_a_death_by_signal() {
     let wrapper = Wrapper::new();
     let mut command = std::process::Command::new("sh");
-    command.args([
-        "-c",
-        "$W -- sh -c 'stty -echo -icanon; kill -9 $$'; echo rc-$?; stty -a; echo the-end",
-    ]);
+    command.args(["-c", "$W -- sh -c 'stty -echo -icanon; kill -9 $$'; echo rc-$?; stty -a; echo the-end"]);
     wrapper.prepare_shell(&mut command);
     let mut pty = Pty::spawn(command);
     pty.expect("rc-137");
@@ -288,10 +240,7 @@ fn a_command_that_cannot_be_started_leaves_the_terminal_usable() {
     let wrapper = Wrapper::new();
     let mut pty = Pty::spawn({
         let mut command = std::process::Command::new("sh");
-        command.args([
-            "-c",
-            "$W -- ./nothing; echo rc-$?; read x; echo got-$x-$((1+1))",
-        ]);
+        command.args(["-c", "$W -- ./nothing; echo rc-$?; read x; echo got-$x-$((1+1))"]);
         wrapper.prepare_shell(&mut command);
         command
     });

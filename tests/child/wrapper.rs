@@ -28,25 +28,16 @@ fn probe() -> PathBuf {
     PROBE
         .get_or_init(|| {
             let tests = std::env::current_exe().unwrap();
-            let probe = tests
-                .parent()
-                .unwrap()
-                .with_file_name("examples")
-                .join("child_probe");
+            let probe = tests.parent().unwrap().with_file_name("examples").join("child_probe");
             let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-            let sources = [
-                root.join("src/cli"),
-                root.join("tests/support/child_probe.rs"),
-            ];
+            let sources = [root.join("src/cli"), root.join("tests/support/child_probe.rs")];
             let newest = sources.iter().map(|path| newest(path)).max().unwrap();
             let built = fs::metadata(&probe).and_then(|metadata| metadata.modified());
             if built.is_ok_and(|built| built > newest) {
                 return probe;
             }
-            let cargo = Command::new(env!("CARGO"))
-                .args(["build", "--example", "child_probe"])
-                .current_dir(root)
-                .status();
+            let cargo =
+                Command::new(env!("CARGO")).args(["build", "--example", "child_probe"]).current_dir(root).status();
             assert!(cargo.unwrap().success(), "the probe cannot be built");
             probe
         })
@@ -58,10 +49,7 @@ fn newest(path: &Path) -> SystemTime {
     let Ok(entries) = fs::read_dir(path) else {
         return own;
     };
-    entries
-        .map(|entry| newest(&entry.unwrap().path()))
-        .max()
-        .map_or(own, |inner| inner.max(own))
+    entries.map(|entry| newest(&entry.unwrap().path())).max().map_or(own, |inner| inner.max(own))
 }
 
 /// One wrapper to be started, with a directory of its own as working directory.
@@ -74,12 +62,7 @@ pub(crate) struct Wrapper {
 
 impl Wrapper {
     pub(crate) fn new() -> Wrapper {
-        Wrapper {
-            dir: tempfile::tempdir().unwrap(),
-            options: Vec::new(),
-            before: Vec::new(),
-            env: Vec::new(),
-        }
+        Wrapper { dir: tempfile::tempdir().unwrap(), options: Vec::new(), before: Vec::new(), env: Vec::new() }
     }
 
     pub(crate) fn option(mut self, words: &[&'static str]) -> Wrapper {
@@ -95,8 +78,7 @@ impl Wrapper {
 
     /// A lease that is valid for so long after a refresh.
     pub(crate) fn window(mut self, window: Duration) -> Wrapper {
-        self.env
-            .push(("PROBE_WINDOW_MS", window.as_millis().to_string().into()));
+        self.env.push(("PROBE_WINDOW_MS", window.as_millis().to_string().into()));
         self
     }
 
@@ -107,8 +89,7 @@ impl Wrapper {
 
     /// A lease that is lost when this file appears in the directory.
     pub(crate) fn lost_with(mut self, file: &str) -> Wrapper {
-        self.env
-            .push(("PROBE_LOST_FILE", self.dir.path().join(file).into()));
+        self.env.push(("PROBE_LOST_FILE", self.dir.path().join(file).into()));
         self
     }
 
@@ -120,9 +101,7 @@ impl Wrapper {
     /// Sets up the variables that describe the lease, for a shell that starts the wrapper as `$W -- CMD`.
     pub(crate) fn prepare_shell(&self, shell: &mut Command) {
         let words = wrapper_command(&self.options);
-        shell
-            .env("W", words.join(std::ffi::OsStr::new(" ")))
-            .envs(self.env.iter().cloned());
+        shell.env("W", words.join(std::ffi::OsStr::new(" "))).envs(self.env.iter().cloned());
         shell.current_dir(self.dir.path());
     }
 
@@ -132,9 +111,7 @@ impl Wrapper {
         words.push("--".into());
         words.extend(command.iter().map(OsString::from));
         let mut all = Command::new(&words[0]);
-        all.args(&words[1..])
-            .envs(self.env.iter().cloned())
-            .current_dir(self.dir.path());
+        all.args(&words[1..]).envs(self.env.iter().cloned()).current_dir(self.dir.path());
         all
     }
 
@@ -155,11 +132,7 @@ impl Wrapper {
             .stderr(fs::File::create(&errors).unwrap())
             .spawn()
             .unwrap();
-        Running {
-            dir: self.dir,
-            child,
-            errors,
-        }
+        Running { dir: self.dir, child, errors }
     }
 
     pub(crate) fn path(&self, file: &str) -> PathBuf {
@@ -215,15 +188,9 @@ impl Running {
         let end = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                return status
-                    .code()
-                    .unwrap_or_else(|| 1000 + status.signal().unwrap());
+                return status.code().unwrap_or_else(|| 1000 + status.signal().unwrap());
             }
-            assert!(
-                Instant::now() < end,
-                "the wrapper never ended; it said:\n{}",
-                self.notes()
-            );
+            assert!(Instant::now() < end, "the wrapper never ended; it said:\n{}", self.notes());
             thread::sleep(Duration::from_millis(2));
         }
     }

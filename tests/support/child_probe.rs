@@ -41,10 +41,7 @@ use signals::Signals;
 /// The time since boot.
 fn now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Duration::new(
-        now.tv_sec.unsigned_abs(),
-        u32::try_from(now.tv_nsec).unwrap(),
-    )
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap())
 }
 
 /// A lease that exists only here.
@@ -58,16 +55,10 @@ struct Lease {
 
 impl Lease {
     fn from_env() -> Lease {
-        let window = env::var("PROBE_WINDOW_MS")
-            .ok()
-            .map(|ms| Duration::from_millis(ms.parse().unwrap()));
+        let window = env::var("PROBE_WINDOW_MS").ok().map(|ms| Duration::from_millis(ms.parse().unwrap()));
         let deadline = Arc::new(Mutex::new(now() + window.unwrap_or_default()));
         if let Some(file) = env::var_os("PROBE_DEADLINE_FILE") {
-            fs::write(
-                file,
-                format!("{}\n", deadline.lock().unwrap().as_secs_f64()),
-            )
-            .unwrap();
+            fs::write(file, format!("{}\n", deadline.lock().unwrap().as_secs_f64())).unwrap();
         }
         let (tell, lost) = watch::channel(None);
         let lost_file = env::var_os("PROBE_LOST_FILE").map(PathBuf::from);
@@ -108,8 +99,7 @@ fn refresh(deadline: &Mutex<Duration>, window: Duration) -> bool {
 
 impl Hold for Lease {
     fn remaining(&self) -> Option<Duration> {
-        self.window
-            .map(|_| self.deadline.lock().unwrap().saturating_sub(now()))
+        self.window.map(|_| self.deadline.lock().unwrap().saturating_sub(now()))
     }
 
     fn check(&self) -> Result<(), String> {
@@ -125,28 +115,13 @@ impl Hold for Lease {
 
     fn lost(&self) -> LocalBoxFuture<'_, String> {
         let mut lost = self.lost.clone();
-        async move {
-            lost.wait_for(Option::is_some)
-                .await
-                .unwrap()
-                .clone()
-                .unwrap()
-        }
-        .boxed_local()
+        async move { lost.wait_for(Option::is_some).await.unwrap().clone().unwrap() }.boxed_local()
     }
 
     fn revalidate(&self) -> LocalBoxFuture<'_, Result<(), String>> {
         async move {
             if let Some(file) = &self.revalidated {
-                writeln!(
-                    OpenOptions::new()
-                        .create(true)
-                        .append(true)
-                        .open(file)
-                        .unwrap(),
-                    "asked"
-                )
-                .unwrap();
+                writeln!(OpenOptions::new().create(true).append(true).open(file).unwrap(), "asked").unwrap();
             }
             self.check()?;
             if let Some(window) = self.window {
@@ -185,21 +160,13 @@ fn spec() -> Spec {
         inherit_fds.push(fd);
         env.push((OsString::from("PROBE_FD"), OsString::from(fd.to_string())));
     }
-    Spec {
-        command,
-        args: args.collect(),
-        env,
-        inherit_fds,
-        on_lost,
-    }
+    Spec { command, args: args.collect(), env, inherit_fds, on_lost }
 }
 
 fn main() -> io::Result<ExitCode> {
     let mut signals = Signals::install()?;
     let lease = Lease::from_env();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let mut log = |note: child::Note| eprintln!("probe: {note}");
     let end = runtime.block_on(child::run(spec(), &mut signals, &lease, &mut log))?;
     eprintln!("probe: {end:?}");

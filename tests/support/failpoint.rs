@@ -43,6 +43,11 @@ impl FailCommand {
         self.with("errorCode", code)
     }
 
+    /// What the server adds to an error of its own; some codes cannot do without.
+    pub(crate) fn extra_info(self, info: Document) -> Self {
+        self.with("errorExtraInfo", info)
+    }
+
     /// The command is executed; the reply carries this write concern error.
     pub(crate) fn write_concern_error(self, code: i32) -> Self {
         self.with("writeConcernError", doc! { "code": code, "errmsg": "asked for by a test" })

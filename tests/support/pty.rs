@@ -35,17 +35,11 @@ struct Screen {
 
 impl Pty {
     /// Starts `command` on a new terminal.
-    #[expect(
-        unsafe_code,
-        reason = "making a session and its terminal happens between fork and exec"
-    )]
+    #[expect(unsafe_code, reason = "making a session and its terminal happens between fork and exec")]
     pub(crate) fn spawn(mut command: Command) -> Pty {
         let pair = openpty(None, None).expect("a pty");
         let slave = |fd: &OwnedFd| fd.try_clone().expect("a duplicate");
-        command
-            .stdin(slave(&pair.slave))
-            .stdout(slave(&pair.slave))
-            .stderr(slave(&pair.slave));
+        command.stdin(slave(&pair.slave)).stdout(slave(&pair.slave)).stderr(slave(&pair.slave));
         // SAFETY: two system calls, no allocation.
         unsafe {
             command.pre_exec(|| {
@@ -72,23 +66,14 @@ impl Pty {
                 to.grew.notify_all();
             }
         });
-        Pty {
-            keys,
-            screen,
-            child,
-            seen: 0,
-        }
+        Pty { keys, screen, child, seen: 0 }
     }
 
     /// Starts an interactive shell with job control, and waits for its prompt. `prepare` may set its variables.
     pub(crate) fn shell(prepare: impl FnOnce(&mut Command)) -> Pty {
         let mut command = Command::new("bash");
         command.args(["--norc", "--noprofile", "--noediting", "-i"]);
-        command
-            .env("PS1", "ready$ ")
-            .env("TERM", "dumb")
-            .env_remove("HISTFILE")
-            .env_remove("PROMPT_COMMAND");
+        command.env("PS1", "ready$ ").env("TERM", "dumb").env_remove("HISTFILE").env_remove("PROMPT_COMMAND");
         prepare(&mut command);
         let mut pty = Pty::spawn(command);
         pty.expect("ready$ ");
@@ -97,9 +82,7 @@ impl Pty {
 
     /// Types.
     pub(crate) fn send(&mut self, keys: &str) {
-        self.keys
-            .write_all(keys.as_bytes())
-            .expect("the terminal takes keys");
+        self.keys.write_all(keys.as_bytes()).expect("the terminal takes keys");
     }
 
     /// Types a line.
@@ -114,9 +97,7 @@ impl Pty {
         let end = Instant::now() + PATIENCE;
         let mut shown = self.screen.text.lock().unwrap();
         loop {
-            let found = shown[self.seen..]
-                .windows(text.len())
-                .position(|window| window == text.as_bytes());
+            let found = shown[self.seen..].windows(text.len()).position(|window| window == text.as_bytes());
             if let Some(at) = found {
                 self.seen += at + text.len();
                 return;
@@ -125,9 +106,7 @@ impl Pty {
             if left.is_zero() {
                 let all = String::from_utf8_lossy(&shown).into_owned();
                 let new = String::from_utf8_lossy(&shown[self.seen..]).into_owned();
-                panic!(
-                    "the screen never showed {text:?}; it shows since then:\n{new}\nand altogether:\n{all}"
-                );
+                panic!("the screen never showed {text:?}; it shows since then:\n{new}\nand altogether:\n{all}");
             }
             shown = self.screen.grew.wait_timeout(shown, left).unwrap().0;
         }
@@ -165,16 +144,10 @@ impl Drop for Pty {
                 continue;
             };
             // After the name: state, parent, group, session.
-            let Some(fields) = stat
-                .rsplit_once(") ")
-                .map(|(_, rest)| rest.splitn(5, ' ').collect::<Vec<_>>())
-            else {
+            let Some(fields) = stat.rsplit_once(") ").map(|(_, rest)| rest.splitn(5, ' ').collect::<Vec<_>>()) else {
                 continue;
             };
-            let pid = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok());
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
             if let (Some(pid), true) = (pid, fields.get(3) == Some(&session.as_str())) {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }

@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-    timerfd_create, timerfd_settime,
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
+    timerfd_settime,
 };
 use tokio::io::unix::AsyncFd;
 
@@ -20,10 +20,7 @@ pub(super) type Moment = Duration;
 /// The present moment.
 pub(super) fn now() -> Moment {
     let now = clock_gettime(ClockId::Boottime);
-    Duration::new(
-        now.tv_sec.unsigned_abs(),
-        u32::try_from(now.tv_nsec).unwrap_or(0),
-    )
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// One alarm, set anew whenever the plan changes.
@@ -33,15 +30,9 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    #[expect(
-        unsafe_code,
-        reason = "the runtime cannot see that the descriptor stays open"
-    )]
+    #[expect(unsafe_code, reason = "the runtime cannot see that the descriptor stays open")]
     pub(super) fn new() -> io::Result<Alarm> {
-        let timer = timerfd_create(
-            TimerfdClockId::Boottime,
-            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-        )?;
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         // SAFETY: the `AsyncFd` owns the owned descriptor and is never taken apart.
         let timer = unsafe { AsyncFd::register(timer)? };
         Ok(Alarm { timer })
@@ -51,18 +42,10 @@ impl Alarm {
     pub(super) fn set(&self, at: Option<Moment>) -> io::Result<()> {
         // All zeroes means off, so the very first nanosecond has to do for zero.
         let at = at.map_or(Duration::ZERO, |at| at.max(Duration::from_nanos(1)));
-        let never = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let value = Timespec {
-            tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: at.subsec_nanos().into(),
-        };
-        let spec = Itimerspec {
-            it_interval: never,
-            it_value: value,
-        };
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let value =
+            Timespec { tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX), tv_nsec: at.subsec_nanos().into() };
+        let spec = Itimerspec { it_interval: never, it_value: value };
         timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::ABSTIME, &spec)?;
         Ok(())
     }

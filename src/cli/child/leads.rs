@@ -28,10 +28,7 @@ impl Leads {
     /// TERM comes with a third of it left: for the shortest lease (2 R) that is 1⅓ R after the last refresh, when two
     /// have failed, never while refreshes arrive. KILL comes with a twelfth of it left.
     pub(super) fn of(window: Duration) -> Leads {
-        Leads {
-            term: (window / 3).min(GRACE),
-            kill: (window / 12).min(DYING),
-        }
+        Leads { term: (window / 3).min(GRACE), kill: (window / 12).min(DYING) }
     }
 }
 
@@ -42,13 +39,7 @@ mod tests {
     #[test]
     fn a_lease_of_six_seconds_leaves_one_and_a_half_to_end() {
         let leads = Leads::of(Duration::from_secs(6));
-        assert_eq!(
-            leads,
-            Leads {
-                term: Duration::from_secs(2),
-                kill: Duration::from_millis(500)
-            }
-        );
+        assert_eq!(leads, Leads { term: Duration::from_secs(2), kill: Duration::from_millis(500) });
     }
 
     #[test]
@@ -57,10 +48,7 @@ mod tests {
             let interval = Duration::from_secs(2);
             let leads = Leads::of(interval * (multiplier - 1));
             let least_left = interval * (multiplier - 1) - interval / 2;
-            assert!(
-                leads.term < least_left,
-                "multiplier {multiplier}: {leads:?}"
-            );
+            assert!(leads.term < least_left, "multiplier {multiplier}: {leads:?}");
             assert!(leads.kill < leads.term);
         }
     }
@@ -68,12 +56,6 @@ mod tests {
     #[test]
     fn a_long_lease_is_used_until_its_end() {
         let leads = Leads::of(Duration::from_secs(600));
-        assert_eq!(
-            leads,
-            Leads {
-                term: GRACE,
-                kill: DYING
-            }
-        );
+        assert_eq!(leads, Leads { term: GRACE, kill: DYING });
     }
 }

@@ -175,12 +175,7 @@ pub(crate) async fn run(
 }
 
 /// The loop over everything that can happen.
-async fn follow(
-    watch: &mut Watch<'_>,
-    signals: &mut Signals,
-    hold: &dyn Hold,
-    alarm: &Alarm,
-) -> io::Result<()> {
+async fn follow(watch: &mut Watch<'_>, signals: &mut Signals, hold: &dyn Hold, alarm: &Alarm) -> io::Result<()> {
     let mut loss = OptionFuture::from(Some(hold.lost()));
     let mut revalidation: OptionFuture<LocalBoxFuture<'_, Result<(), String>>> = None.into();
     let mut revalidating = false;

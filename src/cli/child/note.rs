@@ -30,11 +30,7 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Note::Ending { why, killed_in } => {
-                write!(
-                    f,
-                    "{why}: ending the command, to be killed in {} ms",
-                    killed_in.as_millis()
-                )
+                write!(f, "{why}: ending the command, to be killed in {} ms", killed_in.as_millis())
             }
             Note::Killing { why } => write!(f, "{why}: killing the command"),
             Note::LostButGoingOn { why } => write!(f, "{why}: the command goes on without a lease"),
@@ -42,15 +38,9 @@ impl fmt::Display for Note {
                 write!(f, "killed, but not dead yet: {}", List(processes))
             }
             Note::WaitingFor { processes } => {
-                write!(
-                    f,
-                    "the command has ended; keeping the lease for what it left running: {}",
-                    List(processes)
-                )
+                write!(f, "the command has ended; keeping the lease for what it left running: {}", List(processes))
             }
-            Note::WantsTerminal => {
-                f.write_str("the command is stopped: it wants the terminal, which another job has")
-            }
+            Note::WantsTerminal => f.write_str("the command is stopped: it wants the terminal, which another job has"),
             Note::NotForwarded { signal, error } => {
                 write!(f, "{signal} did not reach the command: {error}")
             }

@@ -32,12 +32,8 @@ pub(crate) struct Process {
 impl Process {
     fn read(pid: i32) -> io::Result<Process> {
         let text = fs::read(format!("/proc/{pid}/stat"))?;
-        Process::parse(&String::from_utf8_lossy(&text)).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("/proc/{pid}/stat has a strange form"),
-            )
-        })
+        Process::parse(&String::from_utf8_lossy(&text))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat has a strange form")))
     }
 
     /// Parses a line of `/proc/PID/stat`. The name may hold anything, spaces and brackets too.
@@ -110,10 +106,7 @@ impl Processes {
     /// Refuses to work where `/proc` is missing or shows another pid namespace: every answer would be wrong.
     pub(super) fn usable() -> io::Result<()> {
         let shown = fs::read_link("/proc/self").map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("/proc is needed to see the command's processes: {error}"),
-            )
+            io::Error::new(error.kind(), format!("/proc is needed to see the command's processes: {error}"))
         })?;
         if shown.to_str() == Some(&process::id().to_string()) {
             return Ok(());
@@ -126,10 +119,7 @@ impl Processes {
     pub(super) fn read() -> io::Result<Processes> {
         let mut scan = Processes::scan()?;
         for _ in 0..RESCANS {
-            let consistent = scan
-                .0
-                .values()
-                .all(|p| p.parent.as_raw() == 0 || scan.0.contains_key(&p.parent));
+            let consistent = scan.0.values().all(|p| p.parent.as_raw() == 0 || scan.0.contains_key(&p.parent));
             if consistent {
                 break;
             }
@@ -141,11 +131,7 @@ impl Processes {
     fn scan() -> io::Result<Processes> {
         let mut found = BTreeMap::new();
         for entry in fs::read_dir("/proc")? {
-            let Some(pid) = entry?
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse::<i32>().ok())
-            else {
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
                 continue;
             };
             // One that cannot be read has ended since.
@@ -163,19 +149,12 @@ impl Processes {
     }
 
     pub(super) fn earlier(&self) -> Earlier {
-        Earlier(
-            self.children()
-                .map(|child| (child.pid, child.started))
-                .collect(),
-        )
+        Earlier(self.children().map(|child| (child.pid, child.started)).collect())
     }
 
     /// The living members of a group.
     pub(super) fn members(&self, group: Pid) -> Vec<&Process> {
-        self.0
-            .values()
-            .filter(|process| process.group == group && process.lives())
-            .collect()
+        self.0.values().filter(|process| process.group == group && process.lives()).collect()
     }
 
     /// The living descendants of this process, and the members of `group` whatever their descent, without what
@@ -196,22 +175,13 @@ impl Processes {
                 }
             }
         }
-        found.extend(
-            self.members(group)
-                .into_iter()
-                .map(|member| (member.pid, member)),
-        );
-        found
-            .into_values()
-            .filter(|process| process.lives())
-            .collect()
+        found.extend(self.members(group).into_iter().map(|member| (member.pid, member)));
+        found.into_values().filter(|process| process.lives()).collect()
     }
 
     /// Whether `group` is one that our descendants made.
     pub(super) fn is_descendant_group(&self, group: Pid, of: Pid, earlier: &Earlier) -> bool {
-        self.descendants(of, earlier)
-            .iter()
-            .any(|process| process.group == group)
+        self.descendants(of, earlier).iter().any(|process| process.group == group)
     }
 }
 
@@ -228,18 +198,13 @@ mod tests {
         let line = "42 (a) Z (b c) S 7 42 9 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 99887 1 2 3";
         let process = Process::parse(line).unwrap();
         assert_eq!((process.name.as_str(), process.state), ("a) Z (b c", 'S'));
-        assert_eq!(
-            (process.parent, process.group),
-            (Pid::from_raw(7), Pid::from_raw(42))
-        );
+        assert_eq!((process.parent, process.group), (Pid::from_raw(7), Pid::from_raw(42)));
         assert_eq!((process.threads, process.started), (3, 99887));
     }
 
     #[test]
     fn a_zombie_with_running_threads_lives() {
-        let line = |threads: u32| {
-            format!("42 (x) Z 7 42 9 0 -1 0 1 0 0 0 0 0 0 0 20 0 {threads} 0 5 1 2 3")
-        };
+        let line = |threads: u32| format!("42 (x) Z 7 42 9 0 -1 0 1 0 0 0 0 0 0 0 20 0 {threads} 0 5 1 2 3");
         assert!(!Process::parse(&line(1)).unwrap().lives());
         assert!(Process::parse(&line(2)).unwrap().lives());
     }

@@ -62,8 +62,7 @@ impl Reaper {
                 }
                 Change::Turned(_) => {
                     // Asked again, as it may have turned once more; and without its end, which may have come since.
-                    if let Some((_, Change::Turned(turn))) =
-                        look(Which::One(pid), libc::WSTOPPED | libc::WCONTINUED)?
+                    if let Some((_, Change::Turned(turn))) = look(Which::One(pid), libc::WSTOPPED | libc::WCONTINUED)?
                         && pid == self.leader
                     {
                         turns.push(turn);
@@ -72,10 +71,7 @@ impl Reaper {
             }
         }
         // From here the leader is what every look at all children would find, so each is looked at by itself.
-        for child in Processes::read()?
-            .children()
-            .filter(|child| child.pid != self.leader)
-        {
+        for child in Processes::read()?.children().filter(|child| child.pid != self.leader) {
             while let Some((_, Change::Turned(turn))) = look(Which::One(child.pid), ANY)? {
                 if child.is_in(self.leader) {
                     turns.push(turn);
@@ -101,17 +97,11 @@ enum Which {
 const ANY: libc::c_int = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
 
 /// Asks, without waiting, whether a child did one of `what`. The answer is given once, unless `what` holds `WNOWAIT`.
-#[expect(
-    unsafe_code,
-    reason = "the safe wrappers hide the pid, or fail on a death by a real-time signal"
-)]
+#[expect(unsafe_code, reason = "the safe wrappers hide the pid, or fail on a death by a real-time signal")]
 fn look(which: Which, what: libc::c_int) -> io::Result<Option<(Pid, Change)>> {
     let (id_type, id) = match which {
         Which::Any => (libc::P_ALL, 0),
-        Which::One(pid) => (
-            libc::P_PID,
-            libc::id_t::try_from(pid.as_raw()).map_err(io::Error::other)?,
-        ),
+        Which::One(pid) => (libc::P_PID, libc::id_t::try_from(pid.as_raw()).map_err(io::Error::other)?),
     };
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: `info` is a valid place for the answer; all zeroes is a valid `siginfo_t`, and its pid and status are

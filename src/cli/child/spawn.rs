@@ -28,16 +28,9 @@ pub(super) enum Spawned {
 ///
 /// The death signal does not survive the execution of a set-uid program; such a command outlives a killed
 /// wrapper.
-pub(super) fn spawn(
-    spec: &Spec,
-    ignored: &[Signal],
-    terminal: &mut Terminal,
-) -> io::Result<Spawned> {
+pub(super) fn spawn(spec: &Spec, ignored: &[Signal], terminal: &mut Terminal) -> io::Result<Spawned> {
     let mut command = Command::new(&spec.command);
-    command
-        .args(&spec.args)
-        .envs(spec.env.iter().map(|(name, value)| (name, value)))
-        .process_group(0);
+    command.args(&spec.args).envs(spec.env.iter().map(|(name, value)| (name, value))).process_group(0);
     let tty = terminal.for_start().map(|tty| tty.as_raw_fd());
     prepare(&mut command, ignored, tty, spec.inherit_fds.clone());
     match command.spawn() {
@@ -60,15 +53,9 @@ pub(super) fn spawn(
 }
 
 /// What happens in the child between fork and exec.
-#[expect(
-    unsafe_code,
-    reason = "code between fork and exec is unsafe to register"
-)]
+#[expect(unsafe_code, reason = "code between fork and exec is unsafe to register")]
 fn prepare(command: &mut Command, ignored: &[Signal], tty: Option<RawFd>, inherit: Vec<RawFd>) {
-    let ignored: Vec<libc::c_int> = ignored
-        .iter()
-        .map(|&signal| signal as libc::c_int)
-        .collect();
+    let ignored: Vec<libc::c_int> = ignored.iter().map(|&signal| signal as libc::c_int).collect();
     let parent = getpid().as_raw();
     // SAFETY: only async-signal-safe calls, no allocation and no lock between fork and exec: the vectors were
     // filled before.
@@ -92,13 +79,7 @@ fn prepare(command: &mut Command, ignored: &[Signal], tty: Option<RawFd>, inheri
                     return Err(io::Error::last_os_error());
                 }
             }
-            libc::prctl(
-                libc::PR_SET_PDEATHSIG,
-                libc::SIGKILL as libc::c_ulong,
-                0,
-                0,
-                0,
-            );
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
             if libc::getppid() != parent {
                 // It died before the line above: the signal will never come.
                 libc::_exit(libc::EXIT_FAILURE);

@@ -118,8 +118,7 @@ impl<'a> Watch<'a> {
     /// stands, so a near deadline is no reason to end the command yet.
     pub(super) fn advance(&mut self, revalidating: bool) -> io::Result<bool> {
         let now = now();
-        self.overslept =
-            self.wake.is_some_and(|planned| now > planned + PAUSE) && self.loss.is_none();
+        self.overslept = self.wake.is_some_and(|planned| now > planned + PAUSE) && self.loss.is_none();
         self.wake = None;
         self.judge_deadline(now, revalidating || self.overslept);
         if self.loss.is_some() {
@@ -191,9 +190,7 @@ impl<'a> Watch<'a> {
             OnLost::Term => {
                 // Somebody else may be at work already, so no more than the grace; and never past the deadline.
                 let kill = Leads::of(self.window).kill;
-                let latest = self
-                    .deadline
-                    .map_or(now + GRACE, |deadline| deadline.saturating_sub(kill));
+                let latest = self.deadline.map_or(now + GRACE, |deadline| deadline.saturating_sub(kill));
                 self.begin_loss(why, now, latest.min(now + GRACE));
             }
         }
@@ -201,22 +198,12 @@ impl<'a> Watch<'a> {
 
     /// Gives the terminal back and tells how it all ended.
     pub(super) fn finish(mut self) -> io::Result<End> {
-        let child = self
-            .reaper
-            .leader_end()
-            .ok_or_else(|| io::Error::other("the command has not ended"))?;
+        let child = self.reaper.leader_end().ok_or_else(|| io::Error::other("the command has not ended"))?;
         let ended_itself = self.loss.is_none() && matches!(child, ChildEnd::Exited(_));
-        self.take_terminal(if ended_itself {
-            Modes::Leave
-        } else {
-            Modes::Restore
-        });
+        self.take_terminal(if ended_itself { Modes::Leave } else { Modes::Restore });
         self.reaper.finish()?;
         Ok(match (self.loss, child) {
-            (Some(loss), child) => End::Lost {
-                why: loss.why,
-                child: Some(child),
-            },
+            (Some(loss), child) => End::Lost { why: loss.why, child: Some(child) },
             (None, ChildEnd::Exited(code)) => End::Exited(code),
             (None, ChildEnd::Signaled(signal)) => End::Signaled(signal),
         })
@@ -253,16 +240,11 @@ impl<'a> Watch<'a> {
         let why = if left.is_zero() {
             "the lease was not refreshed before its deadline".to_owned()
         } else {
-            format!(
-                "the lease was not refreshed, and {} ms are left of it",
-                left.as_millis()
-            )
+            format!("the lease was not refreshed, and {} ms are left of it", left.as_millis())
         };
         match self.on_lost {
             OnLost::Warn => self.warn(why),
-            OnLost::Term | OnLost::Kill => {
-                self.begin_loss(why, now, now + left.saturating_sub(leads.kill))
-            }
+            OnLost::Term | OnLost::Kill => self.begin_loss(why, now, now + left.saturating_sub(leads.kill)),
         }
     }
 
@@ -279,30 +261,19 @@ impl<'a> Watch<'a> {
         let spare = self.on_lost == OnLost::Term && self.group == Group::Running && kill_at > now;
         let kill_at = if spare { kill_at } else { now };
         (self.log)(if spare {
-            Note::Ending {
-                why: why.clone(),
-                killed_in: kill_at - now,
-            }
+            Note::Ending { why: why.clone(), killed_in: kill_at - now }
         } else {
             Note::Killing { why: why.clone() }
         });
         if spare {
             self.signal_all(rustix::process::Signal::TERM);
         }
-        self.loss = Some(Loss {
-            why,
-            killed_at: None,
-            next_kill: kill_at,
-            next_named: now + NAME_AGAIN,
-        });
+        self.loss = Some(Loss { why, killed_at: None, next_kill: kill_at, next_named: now + NAME_AGAIN });
     }
 
     /// Brings the ending on. True when nothing that the command started is left.
     fn end(&mut self, now: Moment) -> io::Result<bool> {
-        if self.reaper.leader_end().is_some()
-            && self.survivors()?.is_empty()
-            && self.survivors()?.is_empty()
-        {
+        if self.reaper.leader_end().is_some() && self.survivors()?.is_empty() && self.survivors()?.is_empty() {
             return Ok(true);
         }
         let Some(loss) = &mut self.loss else {
@@ -310,11 +281,7 @@ impl<'a> Watch<'a> {
         };
         if now >= loss.next_kill {
             let first = *loss.killed_at.get_or_insert(now);
-            let pause = if now < first + Duration::from_secs(1) {
-                KILL_AGAIN
-            } else {
-                KILL_SLOWLY
-            };
+            let pause = if now < first + Duration::from_secs(1) { KILL_AGAIN } else { KILL_SLOWLY };
             loss.next_kill = now + pause;
             let name = now >= loss.next_named;
             if name {
@@ -411,10 +378,7 @@ impl<'a> Watch<'a> {
         match killpg(self.leader, signal) {
             // ESRCH: only dead members, or rather none that had to hear it.
             Ok(()) | Err(Errno::ESRCH) => {}
-            Err(error) => (self.log)(Note::NotForwarded {
-                signal,
-                error: error.desc().to_owned(),
-            }),
+            Err(error) => (self.log)(Note::NotForwarded { signal, error: error.desc().to_owned() }),
         }
     }
 
@@ -434,26 +398,17 @@ impl<'a> Watch<'a> {
     }
 
     fn members(&self) -> io::Result<Vec<Process>> {
-        Ok(Processes::read()?
-            .members(self.leader)
-            .into_iter()
-            .cloned()
-            .collect())
+        Ok(Processes::read()?.members(self.leader).into_iter().cloned().collect())
     }
 
     fn survivors(&self) -> io::Result<Vec<Process>> {
-        Ok(Processes::read()?
-            .descendants(self.leader, &self.earlier)
-            .into_iter()
-            .cloned()
-            .collect())
+        Ok(Processes::read()?.descendants(self.leader, &self.earlier).into_iter().cloned().collect())
     }
 
     fn take_terminal(&mut self, modes: Modes) {
         let (leader, earlier) = (self.leader, &self.earlier);
         self.terminal.take_back(modes, |group| {
-            Processes::read()
-                .is_ok_and(|processes| processes.is_descendant_group(group, leader, earlier))
+            Processes::read().is_ok_and(|processes| processes.is_descendant_group(group, leader, earlier))
         });
     }
 

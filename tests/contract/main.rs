@@ -1,0 +1,97 @@
+//! One suite for every backend, through the public API: what a user of lockhouse may rely on whatever
+//! keeps the leases. Each promise is a function that is run on each kind of store.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod acquiring;
+mod clearing;
+mod holding;
+mod leaving;
+mod looking;
+mod store;
+
+/// Makes a test of every named promise for every kind of store.
+macro_rules! contract {
+    ($module:ident: $($promise:ident),* $(,)?) => {
+        mod $module {
+            mod memory {
+                $(#[tokio::test]
+                async fn $promise() {
+                    crate::$module::$promise(crate::store::Store::memory()).await;
+                })*
+            }
+
+            #[cfg(feature = "mongo")]
+            mod replica_set {
+                $(#[tokio::test]
+                async fn $promise() {
+                    crate::$module::$promise(crate::store::Store::replica_set()).await;
+                })*
+            }
+
+            #[cfg(feature = "mongo")]
+            mod standalone {
+                $(#[tokio::test]
+                async fn $promise() {
+                    crate::$module::$promise(crate::store::Store::standalone()).await;
+                })*
+            }
+        }
+    };
+}
+
+mod on {
+    contract!(
+        acquiring:
+        writers_share_the_store,
+        an_fsck_is_alone_and_its_refusals_name_it,
+        a_generation_is_raised_or_left,
+        a_wait_is_bounded_in_all_and_names_the_holder,
+        a_waiter_gets_in_when_the_store_is_free,
+        a_waiting_writer_registers_only_when_it_saw_no_fsck,
+        a_spent_drain_budget_names_who_was_left_and_frees_the_store,
+        progress_tells_who_is_waited_for,
+        a_coordinator_does_not_wait_for_itself,
+        stale_writers_end_a_drain_unless_somebody_said_that_they_are_dead,
+        a_dead_fsck_is_replaced_by_force_and_a_fresh_one_is_not,
+        bad_requests_are_invalid,
+    );
+
+    contract!(
+        holding:
+        a_heartbeat_is_refreshed_when_it_is_due_or_forced,
+        a_lease_lives_on_by_itself,
+        a_holder_hears_of_its_loss_in_every_way,
+        a_displaced_holder_touches_nobody_elses_document,
+        events_come_in_order,
+        the_deadline_comes_before_the_stale_age,
+        a_lease_that_was_cut_off_comes_back_unless_somebody_came_in_between,
+    );
+
+    contract!(
+        leaving:
+        a_release_is_confirmed_and_a_drop_is_one_too,
+        a_shutdown_gives_everything_back,
+        a_shutdown_withdraws_what_is_being_acquired,
+        the_last_coordinator_may_go_inside_an_async_context,
+        an_acquisition_that_nobody_waits_for_leaves_nothing,
+    );
+
+    contract!(
+        clearing:
+        with_nothing_there_nothing_is_cleared,
+        what_is_fresh_is_spared,
+        what_is_dead_goes_after_its_whole_stale_age,
+        what_moves_while_it_is_watched_is_spared,
+        only_what_was_named_is_cleared,
+        a_dry_run_changes_nothing,
+    );
+
+    contract!(
+        looking:
+        a_status_shows_everything,
+        the_history_tells_what_was_done,
+        looking_changes_nothing,
+    );
+}

@@ -1,0 +1,19 @@
+//! Faults on a real server, each named for the situation. What a test breaks is the network, the server,
+//! its clock or its documents; what it asserts is that no lease is granted twice, none is left behind, and
+//! that everybody is told the truth in time.
+#![cfg(feature = "mongo")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod clocks;
+mod codes;
+mod common;
+mod connecting;
+mod documents;
+mod drains;
+mod elections;
+mod overrides;
+mod races;
+mod silence;
+mod unknown;
