@@ -118,10 +118,7 @@ impl Backend for Mongo {
             };
         }
         if self.shared() {
-            return Err(BackendError::new(
-                Fault::Invalid,
-                "this collection has no layout yet, and httk-store makes its own: open the store with httk-store first",
-            ));
+            return Err(BackendError::new(Fault::Invalid, checks::NO_PEER_LAYOUT));
         }
         let made = self.collection.update_one(statements::id(LAYOUT_ID), statements::first_layout()).upsert(true).await;
         match made.map_err(|error| self.faults.write(error)) {
