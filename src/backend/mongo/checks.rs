@@ -5,7 +5,7 @@
 
 use bson::{Document, doc};
 
-use crate::backend::{Access, Answer, BackendError, Fault};
+use crate::backend::{Access, Answer, BackendError, Detail, Fault};
 use crate::describe::printable;
 
 use super::connect::{OWN_COLLECTION, PEER_COLLECTION, Topology};
@@ -41,7 +41,7 @@ impl Mongo {
     /// Whether leases can be looked at, or made, here.
     pub(super) async fn check(&self, access: Access) -> Answer<()> {
         self.check_collection().await?;
-        look::look(&self.collection, None, statements::try_look(self.collection.name()))
+        look::look(&self.collection, None, statements::try_look(self.collection.name()), Detail::Lean)
             .await
             .map_err(|error| self.faults.look(error))?;
         match access {
