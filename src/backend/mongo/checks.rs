@@ -5,7 +5,7 @@
 
 use bson::{Document, doc};
 
-use crate::backend::{Access, Answer, BackendError, Fault};
+use crate::backend::{Access, Answer, BackendError, Detail, Fault};
 use crate::describe::printable;
 
 use super::connect::{OWN_COLLECTION, PEER_COLLECTION, Topology};
@@ -50,7 +50,7 @@ impl Mongo {
             // store only where there is none.
             return Err(refuse(NO_PEER_LAYOUT));
         }
-        look::look(&self.collection, None, statements::try_look(self.collection.name()))
+        look::look(&self.collection, None, statements::try_look(self.collection.name()), Detail::Lean)
             .await
             .map_err(|error| self.faults.look(error))?;
         match access {

@@ -38,6 +38,7 @@ pub(crate) struct Plan {
     pub(crate) weather: Weather,
     pub(crate) crashes: usize,
     pub(crate) pauses: usize,
+    pub(crate) longest_pause: Duration,
     pub(crate) cuts: usize,
     pub(crate) jumps: usize,
     /// Times in which a node's refreshes get lost and nothing else.
@@ -65,6 +66,7 @@ impl Default for Plan {
             weather: Weather { lost_requests: 10, lost_replies: 10, slow: 20, ..STORMY },
             crashes: 1,
             pauses: 3,
+            longest_pause: Duration::from_secs(20),
             cuts: 4,
             jumps: 1,
             deaf: 0,
@@ -95,18 +97,10 @@ impl Plan {
 
     /// Nodes that are stopped for long while answers are under way.
     pub(crate) fn frozen() -> Plan {
-        let weather = Weather { slow: 400, ..FAIR };
-        Plan {
-            weather,
-            writers: 2..=2,
-            fscks: 1..=1,
-            clearers: 2,
-            crashes: 0,
-            cuts: 0,
-            jumps: 0,
-            pauses: 9,
-            ..Plan::default()
-        }
+        let weather = Weather { slow: 300, ..FAIR };
+        let calm = Plan { weather, crashes: 0, cuts: 0, jumps: 0, ..Plan::default() };
+        let long = Duration::from_secs(60);
+        Plan { writers: 1..=2, fscks: 1..=1, pauses: 12, longest_pause: long, troubled: 3 * long, ..calm }
     }
 
     /// Nodes whose refreshes alone get lost.
@@ -293,6 +287,7 @@ impl World {
     fn plan_trouble(&mut self, plan: &Plan) {
         let end = u64::try_from(plan.troubled.as_millis()).expect("short");
         let nodes = self.nodes.len();
+        let longest_pause = u64::try_from(plan.longest_pause.as_millis()).expect("short");
         let mut troubles = Vec::new();
         {
             let mut rng = self.rng.borrow_mut();
@@ -300,7 +295,7 @@ impl World {
                 troubles.push((rng.u64(..end), Happening::Crash(rng.usize(..nodes))));
             }
             for _ in 0..rng.usize(0..=plan.pauses) {
-                let pause = Duration::from_millis(rng.u64(500..20_000));
+                let pause = Duration::from_millis(rng.u64(500..longest_pause));
                 troubles.push((rng.u64(..end), Happening::Pause(rng.usize(..nodes), pause)));
             }
             for _ in 0..rng.usize(0..=plan.cuts) {
