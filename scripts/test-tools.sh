@@ -89,6 +89,39 @@ install_libraries_of() {
     [ ${#packages[@]} = 0 ] || install "${packages[@]}"
 }
 
+free_port() {
+    python3 - <<'PY'
+import random, socket
+while True:
+    # Below the range from which the kernel takes the ports of outgoing connections.
+    port = random.randrange(18000, 32000)
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)):
+            print(port)
+            break
+PY
+}
+
+# Sets $arguments: of a server for all tests.
+mongod_arguments() {
+    local port=$1 set=$2
+    arguments=(--port "$port" --wiredTigerCacheSizeGB 0.25 --setParameter enableTestCommands=1)
+    [ -z "$set" ] || arguments+=(--replSet "$set" --oplogSize 64)
+}
+
+wait_for_mongod() { python3 "$root/scripts/wait-for-mongod.py" "127.0.0.1:$1" ${2:+"$2"}; }
+
+# start_mongod PORT [REPLICA_SET]: as a process, noted in $processes, with its files in $scratch.
+start_mongod() {
+    local port=$1 set=${2:-}
+    mongod_arguments "$port" "$set"
+    mkdir "${scratch:?}/$port"
+    "$mongod" --bind_ip 127.0.0.1 --nounixsocket --dbpath "$scratch/$port" "${arguments[@]}" \
+        >"$scratch/$port.log" 2>&1 </dev/null &
+    processes+=($!)
+    wait_for_mongod "$port" "$set" || { tail -n 20 "$scratch/$port.log" >&2; return 1; }
+}
+
 docker_runs() { command -v docker >/dev/null && timeout 20 docker info >/dev/null 2>&1 </dev/null; }
 
 # Sets $image: of the servers that all tests share. Fails when there can be none.
@@ -130,26 +163,32 @@ make_image() {
     say "image: $image, made from $mongod"
 }
 
-# Sets and exports LOCKHOUSE_TEST_PEER_PYTHON: a Python 3.12 that has the peer library.
+# Sets and exports LOCKHOUSE_TEST_PEER_PYTHON: a Python from 3.12 on that has the peer library. Fails when
+# there can be none; only the tests with the peer need it.
 find_peer_python() {
-    local venv=$tools/peer python=
+    local venv=$tools/peer
     if ! "$venv/bin/python" -c 'import httk.store' 2>/dev/null; then
-        local candidate
-        for candidate in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12*/bin/python3.12 \
-            /usr/bin/python3.12 /usr/local/bin/python3.12 "$(command -v python3.12 || true)"; do
+        local candidate python=
+        for candidate in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/bin/python3 \
+            /usr/bin/python3 /usr/local/bin/python3 "$(command -v python3.12 || true)" "$(command -v python3 || true)"; do
             # A pyenv shim exists also for a version that is switched off, so each is tried.
-            if [ -x "$candidate" ] && "$candidate" -c 'import venv, ensurepip' 2>/dev/null; then
+            if [ -x "$candidate" ] &&
+                "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then
                 python=$candidate
                 break
             fi
         done
-        [ -n "$python" ] ||
-            die "the tests with the Python peer need Python 3.12 with venv; install it (pyenv install 3.12, or apt-get install python3.12-venv)"
+        if [ -z "$python" ]; then
+            say "no Python from 3.12 on with venv: pyenv install 3.12, or apt-get install python3-venv where python3 is new enough"
+            return 1
+        fi
         rm -rf "$venv"
-        "$python" -m venv "$venv"
-        "$venv/bin/python" -m pip --quiet --disable-pip-version-check install "$peer_package" </dev/null ||
-            die "could not install $peer_package into $venv"
-        "$venv/bin/python" -c 'import httk.store' || die "$peer_package does not import"
+        if ! { "$python" -m venv "$venv" &&
+            "$venv/bin/python" -m pip --quiet --disable-pip-version-check install "$peer_package" </dev/null &&
+            "$venv/bin/python" -c 'import httk.store'; }; then
+            say "could not install $peer_package into $venv"
+            return 1
+        fi
     fi
     export LOCKHOUSE_TEST_PEER_PYTHON=$venv/bin/python
     say "Python peer: $LOCKHOUSE_TEST_PEER_PYTHON"

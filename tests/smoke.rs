@@ -44,6 +44,28 @@ async fn writers_and_fsck_take_turns() {
 }
 
 #[tokio::test]
+async fn a_shutdown_right_after_a_dropped_drain_leaves_nothing() {
+    let store = MemoryStore::new();
+    let one = Coordinator::on_memory(&store).connect().await.unwrap();
+    one.init().await.unwrap();
+    let writer = one.acquire_writer().await.unwrap();
+    for _ in 0..20 {
+        let two = Coordinator::on_memory(&store).connect().await.unwrap();
+        let mut request = two.acquire_fsck();
+        let mut progress = request.progress();
+        let mut fsck = request.into_future();
+        tokio::select! {
+            granted = &mut fsck => panic!("{granted:?}"),
+            seen = progress.next() => assert_eq!(seen.unwrap().waiting_for.len(), 1),
+        }
+        drop(fsck);
+        two.shutdown().await;
+        assert_eq!(one.status().await.unwrap().fsck, None);
+    }
+    writer.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_dead_writer_is_pruned_after_its_stale_age_and_a_living_one_is_not() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(clock.clone());

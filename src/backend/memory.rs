@@ -77,6 +77,11 @@ impl MemoryStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(test)]
+    pub(crate) fn now_in(&self, state: &State) -> i64 {
+        self.server_now(state)
+    }
+
     fn server_now(&self, state: &State) -> i64 {
         let since_start = self.clock.now().since(Moment::ORIGIN);
         SERVER_EPOCH_MS + i64::try_from(since_start.as_millis()).unwrap_or(i64::MAX / 2) + state.shift_ms

@@ -183,7 +183,9 @@ impl<B: Backend> Supervisor<B> {
     ) -> Result<()> {
         let mut pause = self.timing.poll_initial;
         if !self.rules.hold(Rule::ConditionalGrant) {
+            // Without the rule: as if the write had matched.
             cell.set_generation(generation);
+            cell.confirm(self.clock.now());
             return Ok(());
         }
         loop {

@@ -42,6 +42,11 @@ impl Rules {
         Rules { broken: Some(rule) }
     }
 
+    #[cfg(test)]
+    pub(crate) fn all_hold(self) -> bool {
+        self.broken.is_none()
+    }
+
     /// Whether a rule is in force; in a program always.
     pub(crate) fn hold(self, rule: Rule) -> bool {
         #[cfg(test)]

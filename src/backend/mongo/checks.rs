@@ -5,7 +5,7 @@
 
 use bson::{Document, doc};
 
-use crate::backend::{Access, Answer, BackendError, Fault};
+use crate::backend::{Access, Answer, BackendError, Detail, Fault};
 use crate::describe::printable;
 
 use super::connect::{OWN_COLLECTION, PEER_COLLECTION, Topology};
@@ -13,6 +13,10 @@ use super::{Mongo, look, statements};
 
 /// The bound of a namespace, database and collection with a point between.
 const NAMESPACE_BYTES: usize = 235;
+
+/// What httk-store has to do before there can be leases on its collection.
+pub(super) const NO_PEER_LAYOUT: &str =
+    "this collection has no layout yet, and httk-store makes its own: open the store with httk-store first";
 
 /// Refuses what the server would not take as a collection's name, and its own collections.
 pub(super) fn collection_name(database: &str, collection: &str) -> Answer<()> {
@@ -40,8 +44,13 @@ fn refuse(message: impl Into<String>) -> BackendError {
 impl Mongo {
     /// Whether leases can be looked at, or made, here.
     pub(super) async fn check(&self, access: Access) -> Answer<()> {
-        self.check_collection().await?;
-        look::look(&self.collection, None, statements::try_look(self.collection.name()))
+        let exists = self.check_collection().await?;
+        if access == Access::Write && !exists && self.shared() {
+            // Even a lease that is withdrawn at once would leave the collection, and httk-store makes its
+            // store only where there is none.
+            return Err(refuse(NO_PEER_LAYOUT));
+        }
+        look::look(&self.collection, None, statements::try_look(self.collection.name()), Detail::Lean)
             .await
             .map_err(|error| self.faults.look(error))?;
         match access {
@@ -57,7 +66,9 @@ impl Mongo {
         }
     }
 
-    async fn check_collection(&self) -> Answer<()> {
+    /// Also tells whether the collection is there: without it a write makes it.
+    async fn check_collection(&self) -> Answer<bool> {
+        let mut exists = false;
         let own = self.collection.name();
         let command = doc! {
             "listCollections": 1,
@@ -65,17 +76,20 @@ impl Mongo {
         };
         for found in self.listed(command).await? {
             match found.get_str("name") {
-                Ok(name) if name == own => collection(own, &found).map_err(refuse)?,
+                Ok(name) if name == own => {
+                    collection(own, &found).map_err(refuse)?;
+                    exists = true;
+                }
                 Ok(PEER_COLLECTION) if !self.named => {
                     return Err(refuse(format!(
-                        "this is a store of httk-store; give --collection {PEER_COLLECTION} to coordinate with it, \
-                         or --collection {OWN_COLLECTION} if the two never write the same data"
+                        "this is a store of httk-store; give --collection {PEER_COLLECTION} to coordinate with it \
+                         (with any other, leases would not hold it off, and its check would not sweep beside them)"
                     )));
                 }
                 Ok(_) | Err(_) => {}
             }
         }
-        Ok(())
+        Ok(exists)
     }
 
     async fn check_indexes(&self) -> Answer<()> {

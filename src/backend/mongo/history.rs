@@ -11,7 +11,7 @@ use super::{Mongo, documents, look, statements};
 impl Mongo {
     /// The trail, oldest line first.
     pub(super) async fn read_history(&self) -> Answer<Vec<HistoryEntry>> {
-        let found = look::find(&self.collection, statements::history(), doc! {}).await;
+        let found = look::find(&self.collection, None, statements::history(), doc! {}).await;
         let mut lines = found.map_err(|error| self.faults.look(error))?;
         // By `_id`, which begins with the time.
         lines.sort_by(|a, b| a.get_str("_id").ok().cmp(&b.get_str("_id").ok()));

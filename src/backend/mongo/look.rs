@@ -1,8 +1,8 @@
 //! Looks: statements that read, batch by batch, without turning documents into maps.
 //!
-//! The server's clock comes with every document of the same statement, so an age is the difference of two
-//! of its times. It is computed here and saturates: in the server one absurd heartbeat would make the
-//! statement, and with it every look at the store, fail.
+//! The server's clock comes with the same statement, so an age is the difference of two of its times. It
+//! is computed here and saturates: in the server one absurd heartbeat would make the statement, and with
+//! it every look at the store, fail.
 
 use bson::{DateTime, Document, RawDocument, RawDocumentBuf};
 use futures::StreamExt;
@@ -10,10 +10,12 @@ use mongodb::error::{Error, Result};
 use mongodb::raw_batch_cursor::RawBatch;
 use mongodb::{ClientSession, Collection};
 
-use crate::backend::Record;
+use crate::backend::{Detail, Record};
 
 use super::documents::{self, LAYOUT_ID};
 use super::pulse::Pulse;
+#[cfg(doc)]
+use super::statements;
 
 /// One round trip as long as the answer stays below the server's limit of 16 MB for a reply.
 const BATCH: u32 = 1_000_000;
@@ -30,27 +32,36 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// What a statement saw that answers with one document.
-    pub(super) fn of(row: &RawDocument) -> Seen {
+    /// What a statement saw that answers with documents in the [`statements::view`].
+    pub(super) fn of<'a>(rows: impl IntoIterator<Item = &'a RawDocumentBuf>) -> Seen {
         let mut seen = Seen::default();
-        seen.take(row);
+        for row in rows {
+            seen.now = row.get_datetime("now").ok().or(seen.now);
+            if let Ok(document) = row.get_document("d") {
+                seen.take(document, Detail::Full);
+            }
+        }
         seen
     }
 
-    fn take(&mut self, row: &RawDocument) {
-        self.now = row.get_datetime("now").ok().or(self.now);
-        let document = row.get_document("d").unwrap_or(row);
+    /// A row of a look: the first is the only one without an `_id`, all others are documents as stored.
+    fn row(&mut self, row: &RawDocument, detail: Detail) {
+        if matches!(row.get("_id"), Ok(None)) {
+            self.now = row.get_datetime("now").ok();
+            let layout = row.get_array("layout").and_then(|layout| layout.get_document(0));
+            self.generation = layout.ok().and_then(documents::generation);
+        } else {
+            self.take(row, detail);
+        }
+    }
+
+    fn take(&mut self, document: &RawDocument, detail: Detail) {
         match document.get_str("_id") {
             Ok(LAYOUT_ID) => self.generation = documents::generation(document),
             Ok(id) if id.starts_with("fence/") => self.fences = true,
             // Also an `_id` that cannot be read: it stands among the leases.
-            Ok(_) | Err(_) => self.leases.push(documents::record(document, self.now)),
+            Ok(_) | Err(_) => self.leases.push(documents::record(document, self.now, detail)),
         }
-    }
-
-    /// Whether a document was not read as it is: a lean look saw only a part of it.
-    pub(super) fn needs_detail(&self) -> bool {
-        self.leases.iter().any(|lease| matches!(lease.pulse, Pulse::Whole(_)))
     }
 
     /// Takes the lease with this `_id` out.
@@ -65,12 +76,13 @@ pub(super) async fn look(
     collection: &Collection<RawDocumentBuf>,
     session: Option<&mut ClientSession>,
     pipeline: Vec<Document>,
+    detail: Detail,
 ) -> Result<Seen> {
     let mut seen = Seen::default();
     let take = |batch: RawBatch| {
         for row in batch.doc_slices()?.iter_elements() {
             if let Some(row) = row.and_then(|row| row.value())?.as_document() {
-                seen.take(row);
+                seen.row(row, detail);
             }
         }
         Ok::<(), Error>(())
@@ -99,19 +111,26 @@ async fn each(
 /// The documents of a plain find.
 pub(super) async fn find(
     collection: &Collection<RawDocumentBuf>,
+    session: Option<&mut ClientSession>,
     filter: Document,
     projection: Document,
 ) -> Result<Vec<RawDocumentBuf>> {
     let mut found = Vec::new();
-    let cursor = collection.find(filter).projection(projection).batch_size(BATCH).batch().await?;
-    each(cursor, |batch| {
+    let take = |batch: RawBatch| {
         for row in batch.doc_slices()?.iter_elements() {
             if let Some(row) = row.and_then(|row| row.value())?.as_document() {
                 found.push(row.to_owned());
             }
         }
-        Ok(())
-    })
-    .await?;
+        Ok::<(), Error>(())
+    };
+    let find = collection.find(filter).projection(projection).batch_size(BATCH);
+    match session {
+        Some(session) => {
+            let mut cursor = find.session(&mut *session).batch().await?;
+            each(cursor.stream(session), take).await?;
+        }
+        None => each(find.batch().await?, take).await?,
+    }
     Ok(found)
 }

@@ -118,10 +118,7 @@ impl Backend for Mongo {
             };
         }
         if self.shared() {
-            return Err(BackendError::new(
-                Fault::Invalid,
-                "this collection has no layout yet, and httk-store makes its own: open the store with httk-store first",
-            ));
+            return Err(BackendError::new(Fault::Invalid, checks::NO_PEER_LAYOUT));
         }
         let made = self.collection.update_one(statements::id(LAYOUT_ID), statements::first_layout()).upsert(true).await;
         match made.map_err(|error| self.faults.write(error)) {
@@ -148,9 +145,10 @@ impl Backend for Mongo {
     }
 
     async fn look_writer(&self, session: &mut Session, key: &LeaseKey) -> Answer<WriterLook<Pulse>> {
-        let pipeline = statements::look_at(&[&key.id, FSCK_ID, LAYOUT_ID]);
-        let seen = look::look(&self.collection, Some(session.settled().await), pipeline).await;
-        let mut seen = seen.map_err(|error| self.faults.look(error))?;
+        let ids = statements::one_of(&[&key.id, FSCK_ID, LAYOUT_ID]);
+        let session = session.settled().await;
+        let found = look::find(&self.collection, Some(session), ids, statements::view()).await;
+        let mut seen = look::Seen::of(&found.map_err(|error| self.faults.look(error))?);
         Ok(WriterLook {
             registered: seen
                 .leases
@@ -165,14 +163,14 @@ impl Backend for Mongo {
         let stands = self
             .collection
             .find_one_and_update(statements::fsck_with_owner(), statements::install(lease))
-            .projection(statements::view_of_one())
+            .projection(statements::view())
             .upsert(true)
             .return_document(ReturnDocument::After)
             .session(session.settled().await)
             .await
             .map_err(|error| self.faults.write(error))?;
         // An upsert always answers with a document; one that does not is no answer to rely on.
-        let stands = stands.and_then(|row| look::Seen::of(&row).remove(FSCK_ID));
+        let stands = stands.and_then(|row| look::Seen::of([&row]).remove(FSCK_ID));
         let stands = stands
             .ok_or_else(|| BackendError::new(Fault::Unknown, "the server did not say which fsck lease stands"))?;
         if stands.owner.as_deref() == Some(&lease.key.owner) {
@@ -191,17 +189,9 @@ impl Backend for Mongo {
     }
 
     async fn look_fsck(&self, session: &mut Session, key: &LeaseKey, detail: Detail) -> Answer<FsckLook<Pulse>> {
-        let session = session.settled().await;
-        let name = self.collection.name();
-        let pipeline = statements::look_for_drain(name, key, detail);
-        let mut seen = look::look(&self.collection, Some(&mut *session), pipeline)
-            .await
-            .map_err(|error| self.faults.look(error))?;
-        if detail == Detail::Lean && seen.needs_detail() {
-            let pipeline = statements::look_for_drain(name, key, Detail::Full);
-            seen =
-                look::look(&self.collection, Some(session), pipeline).await.map_err(|error| self.faults.look(error))?;
-        }
+        let pipeline = statements::look_for_drain(self.collection.name(), key);
+        let seen = look::look(&self.collection, Some(session.settled().await), pipeline, detail).await;
+        let mut seen = seen.map_err(|error| self.faults.look(error))?;
         Ok(FsckLook {
             fsck: seen.remove(FSCK_ID),
             generation: seen.generation,
@@ -234,18 +224,16 @@ impl Backend for Mongo {
     }
 
     async fn release(&self, session: &mut Session, key: &LeaseKey) -> Answer<bool> {
-        let released = self
-            .collection
-            .find_one_and_delete(statements::held(key))
-            .projection(doc! { "lockhouse.fenced": 1 })
-            .session(session.settled().await)
-            .await
-            .map_err(|error| self.faults.write(error))?;
+        let session = session.settled().await;
         // A lease that has fences says so, which spares all others the second statement.
-        if released.as_ref().is_none_or(|lease| documents::fenced(lease)) {
-            self.drop_fences(&key.id, &key.owner).await;
+        let without = self.collection.delete_one(statements::held_without_fences(key)).session(&mut *session).await;
+        if without.map_err(|error| self.faults.write(error))?.deleted_count == 1 {
+            return Ok(true);
         }
-        Ok(released.is_some())
+        let deleted = self.collection.delete_one(statements::held(key)).session(session).await;
+        let deleted = deleted.map_err(|error| self.faults.write(error))?.deleted_count == 1;
+        self.drop_fences(&key.id, &key.owner).await;
+        Ok(deleted)
     }
 
     async fn refresh(&self, keys: &[LeaseKey]) -> Answer<u64> {
@@ -258,7 +246,7 @@ impl Backend for Mongo {
 
     async fn refresh_look(&self) -> Answer<RefreshLook> {
         let filter = statements::one_of(&[FSCK_ID, LAYOUT_ID]);
-        let found = look::find(&self.collection, filter, doc! {}).await;
+        let found = look::find(&self.collection, None, filter, doc! {}).await;
         let mut look = RefreshLook { fsck: None, generation: None };
         for document in found.map_err(|error| self.faults.look(error))? {
             match document.get_str("_id") {
@@ -271,7 +259,7 @@ impl Backend for Mongo {
 
     async fn standing(&self, keys: &[LeaseKey]) -> Answer<Vec<LeaseKey>> {
         let projection = doc! { "owner": 1 };
-        let found = look::find(&self.collection, statements::held_any(keys), projection).await;
+        let found = look::find(&self.collection, None, statements::held_any(keys), projection).await;
         let found = found.map_err(|error| self.faults.look(error))?;
         Ok(found
             .iter()
@@ -285,15 +273,14 @@ impl Backend for Mongo {
     }
 
     async fn peek(&self) -> Answer<Option<Record<Pulse>>> {
-        let pipeline = statements::look_at(&[FSCK_ID]);
-        let seen = look::look(&self.collection, None, pipeline).await;
-        let mut seen = seen.map_err(|error| self.faults.look(error))?;
-        Ok(seen.remove(FSCK_ID))
+        let id = statements::id(FSCK_ID);
+        let found = look::find(&self.collection, None, id, statements::view()).await;
+        Ok(look::Seen::of(&found.map_err(|error| self.faults.look(error))?).remove(FSCK_ID))
     }
 
     async fn look(&self) -> Answer<StoreLook<Pulse>> {
-        let pipeline = statements::look_at_leases(self.collection.name(), Detail::Full);
-        let seen = look::look(&self.collection, None, pipeline).await;
+        let pipeline = statements::look_at_leases(self.collection.name());
+        let seen = look::look(&self.collection, None, pipeline, Detail::Full).await;
         let seen = seen.map_err(|error| self.faults.look(error))?;
         let now = match seen.now {
             Some(now) => now,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::memory::{Doc, Link, MemoryStore};
+use crate::backend::memory::{Doc, Link, MemoryStore, State};
 use crate::backend::{FSCK_ID, LeaseKey};
 use crate::clock::{Clock, ManualClock, within};
 use crate::coordinator::Coordinator;
@@ -17,6 +17,7 @@ use crate::lease::simulation::checker::{Entry, What};
 use crate::lease::simulation::link::SimLink;
 use crate::lease::simulation::world::Notebook;
 use crate::lease::state::LeaseCell;
+use crate::lease::status::LeaseKind;
 
 /// What a node does.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +26,7 @@ pub(crate) enum Part {
     Fsck,
     Clearer,
     Peer,
+    PeerFsck,
 }
 
 /// What an actor has to work with.
@@ -49,6 +51,7 @@ pub(crate) async fn play(part: Part, stage: Stage) {
             Part::Fsck => fsck(&stage).await,
             Part::Clearer => clearer(&stage).await,
             Part::Peer => peer(&stage).await,
+            Part::PeerFsck => peer_fsck(&stage).await,
         }
     }
     stage.coordinator.shutdown().await;
@@ -162,7 +165,8 @@ async fn fsck(stage: &Stage) {
         request.await
     };
     let Ok(lease) = lease else { return };
-    stage.notebook.borrow_mut().tally.fscks_granted += 1;
+    // One that gets in only after the writers were told to go says nothing about starvation.
+    stage.notebook.borrow_mut().tally.fscks_granted += u64::from(!stage.over.get());
     let name = stage.begin(lease.cell());
     let long = if stage.chance(20) { 25_000 } else { 5_000 };
     stage.hold(&lease, stage.millis(10..long)).await;
@@ -211,12 +215,11 @@ async fn peer(stage: &Stage) {
     let mine = id.clone();
     let look =
         raw(stage, "peer looks", move |state| state.leases.contains_key(&mine) && !state.leases.contains_key(FSCK_ID));
-    let holder = (stage.node, id.clone());
     if look.await == Some(true) {
         stage.notebook.borrow_mut().tally.writers_granted += 1;
-        stage.notebook.borrow_mut().peers.insert(holder.clone());
+        stage.notebook.borrow_mut().peers.insert(id.clone(), (stage.node, LeaseKind::Writer));
         stage.sleep(stage.millis(100..25_000)).await;
-        stage.notebook.borrow_mut().peers.remove(&holder);
+        stage.notebook.borrow_mut().peers.remove(&id);
     }
     while raw(stage, "peer releases", {
         let id = id.clone();
@@ -225,6 +228,51 @@ async fn peer(stage: &Stage) {
     .await
     .is_none()
     {}
+}
+
+/// A peer's fsck with force: it waits for fresh writers, by the server's clock and its own eight seconds, and
+/// passes over the others without removing their documents.
+async fn peer_fsck(stage: &Stage) {
+    stage.sleep(stage.millis(0..6_000)).await;
+    let clock = stage.store.clone();
+    let beat = move |state: &mut State| {
+        let now = clock.now_in(state);
+        let doc = Doc { owner: Some("peer".to_owned()), heartbeat: Some(now), beats: 0, ours: None };
+        state
+            .leases
+            .entry(FSCK_ID.to_owned())
+            .and_modify(|doc| {
+                if doc.ours.is_none() {
+                    doc.heartbeat = Some(now)
+                }
+            })
+            .or_insert(doc)
+            .ours
+            .is_none()
+    };
+    if raw(stage, "peer fsck installs", beat.clone()).await != Some(true) {
+        return;
+    }
+    let patience = stage.clock.now() + stage.millis(5_000..25_000);
+    while stage.clock.now() < patience && !stage.over.get() {
+        let server = stage.store.clone();
+        let fresh = move |state: &mut State| {
+            let now = server.now_in(state);
+            let fresh = |doc: &&Doc| doc.heartbeat.is_some_and(|heartbeat| now - heartbeat < 8_000);
+            state.leases.iter().filter(|(id, _)| *id != FSCK_ID).map(|(_, doc)| doc).filter(fresh).count()
+        };
+        if raw(stage, "peer fsck looks", fresh).await == Some(0) {
+            stage.notebook.borrow_mut().tally.fscks_granted += 1;
+            stage.notebook.borrow_mut().peers.insert("peer fsck".to_owned(), (stage.node, LeaseKind::Fsck));
+            stage.sleep(stage.millis(100..9_000)).await;
+            stage.notebook.borrow_mut().peers.remove("peer fsck");
+            break;
+        }
+        stage.sleep(Duration::from_millis(250)).await;
+        raw(stage, "peer fsck refreshes", beat.clone()).await;
+    }
+    let leave = |state: &mut State| drop(state.leases.remove(FSCK_ID));
+    while raw(stage, "peer fsck releases", leave).await.is_none() {}
 }
 
 /// Makes a fence document for a lease, as the supervisor does after a grant.

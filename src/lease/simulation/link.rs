@@ -26,6 +26,9 @@ pub(crate) enum Happening {
     Resume(usize),
     Cut(usize, Duration),
     Mend(usize),
+    /// Refreshes of a node get lost, and nothing else.
+    Deafen(usize, Duration),
+    Hear(usize),
     /// The server's clock steps by milliseconds.
     Jump(i64),
 }
@@ -37,6 +40,8 @@ pub(crate) struct Weather {
     pub(crate) lost_replies: u32,
     pub(crate) slow: u32,
     pub(crate) late: u32,
+    /// How long after it was sent a late statement arrives at the latest, in milliseconds.
+    pub(crate) latest_ms: u64,
 }
 
 /// One node's link.
@@ -48,6 +53,7 @@ pub(crate) struct SimLink {
     pub(crate) rng: Rc<RefCell<fastrand::Rng>>,
     pub(crate) weather: Rc<Cell<Weather>>,
     pub(crate) cut: Rc<Cell<bool>>,
+    pub(crate) deaf: Rc<Cell<bool>>,
     /// Replies of statements that this link has lost; the caller runs into its time limit.
     pub(crate) lost: Rc<RefCell<Vec<Statement>>>,
     pub(crate) lost_replies: Rc<RefCell<Vec<Reply>>>,
@@ -84,13 +90,14 @@ impl Link for SimLink {
     fn carry(&self, name: &'static str, statement: Statement) {
         let weather = self.weather.get();
         let dice = self.rng.borrow_mut().u32(..1000);
-        if self.cut.get() || dice < weather.lost_requests {
+        let deaf = self.deaf.get() && name == "refresh";
+        if deaf || self.cut.get() || dice < weather.lost_requests {
             // Kept, not dropped: dropping would tell the caller at once.
             self.lost.borrow_mut().push(statement);
             return;
         }
         let delay = if dice < weather.lost_requests + weather.late {
-            Duration::from_millis(self.rng.borrow_mut().u64(2_000..25_000))
+            Duration::from_millis(self.rng.borrow_mut().u64(2_000..weather.latest_ms))
         } else {
             self.delay()
         };

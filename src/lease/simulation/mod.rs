@@ -140,11 +140,11 @@ switched_off! {
     check_then_insert_overlaps: InsertThenCheck, Plan::default(), Violation::is_overlap;
     a_grant_past_its_deadline_overlaps: GrantBeforeDeadline, Plan::slow(), Violation::is_overlap;
     a_late_statement_of_another_session_leaves_an_orphan: OneSession, Plan::late(), Violation::is_orphan;
-    a_grant_without_a_conditional_write_overlaps: ConditionalGrant, Plan::default(), Violation::is_overlap;
+    a_grant_without_a_conditional_write_overlaps: ConditionalGrant, Plan::frozen(), Violation::is_overlap;
     a_shorter_watch_overlaps: WholeWatch, Plan::jumpy(), Violation::is_overlap;
     a_removal_of_another_pulse_overlaps: ExactPulse, Plan::jumpy(), Violation::is_overlap;
-    a_read_taken_for_a_renewal_overlaps: OnlyMatched, Plan::default(), Violation::is_overlap;
-    an_expired_writer_that_does_not_look_again_overlaps: Revalidate, Plan::default(), Violation::is_overlap;
+    a_read_taken_for_a_renewal_overlaps: OnlyMatched, Plan::deafened(), Violation::is_overlap;
+    an_expired_writer_that_does_not_look_again_overlaps: Revalidate, Plan::with_peer_fscks(), Violation::is_overlap;
     a_peer_taken_for_dead_overlaps: SparePeers, Plan::with_peers(), Violation::is_overlap;
     a_fence_that_was_not_swept_overlaps: SweepFences, Plan::with_fences(), Violation::is_overlap;
 }
@@ -152,8 +152,7 @@ switched_off! {
 #[test]
 #[cfg_attr(debug_assertions, ignore = "a long search: scripts/test runs it optimised")]
 fn no_orphan_and_no_overlap_on_a_store_that_cannot_refuse_late_statements() {
-    let plan = Plan { standalone: true, ..Plan::late() };
-    let (tally, found) = search(0..schedules() / 4, Rules::default(), &plan, |_| true);
+    let (tally, found) = search(0..schedules() / 4, Rules::default(), &Plan::standalone(), |_| true);
     if let Some((seed, violation)) = found {
         panic!("seed {seed}: {violation}");
     }
@@ -162,7 +161,7 @@ fn no_orphan_and_no_overlap_on_a_store_that_cannot_refuse_late_statements() {
 
 #[test]
 fn polling_writers_do_not_starve_an_fsck() {
-    let plan = Plan::crowd(40, Duration::from_millis(50));
+    let plan = Plan::crowd(60, Duration::from_millis(20));
     let granted = |rules| World::new(7, rules, &plan).run().unwrap().fscks_granted;
     assert!(granted(Rules::default()) > 0, "the fsck was starved");
     assert_eq!(granted(Rules::without(Rule::FirstLook)), 0, "waiting for late-comers too should have starved it");

@@ -14,7 +14,8 @@ use tokio::task::LocalSet;
 
 use crate::backend::memory::{Memory, MemoryStore};
 use crate::clock::{Clock, ManualClock, Moment};
-use crate::coordinator::{Coordinator, detached};
+use crate::connect::detached;
+use crate::coordinator::Coordinator;
 use crate::entropy::Entropy;
 use crate::lease::rules::Rules;
 use crate::lease::simulation::actors::{self, Part};
@@ -30,13 +31,18 @@ pub(crate) struct Plan {
     pub(crate) fscks: std::ops::RangeInclusive<usize>,
     pub(crate) clearers: usize,
     pub(crate) peers: usize,
+    /// Peers' fscks, whose force passes over stale writers and leaves their documents.
+    pub(crate) peer_fscks: usize,
     pub(crate) fences: bool,
     /// Parts per thousand.
     pub(crate) weather: Weather,
     pub(crate) crashes: usize,
     pub(crate) pauses: usize,
+    pub(crate) longest_pause: Duration,
     pub(crate) cuts: usize,
     pub(crate) jumps: usize,
+    /// Times in which a node's refreshes get lost and nothing else.
+    pub(crate) deaf: usize,
     /// Until when things go wrong.
     pub(crate) troubled: Duration,
     /// Writers poll this fast and hold for as long; `None`: they take their time.
@@ -45,6 +51,9 @@ pub(crate) struct Plan {
     pub(crate) standalone: bool,
 }
 
+const FAIR: Weather = Weather { lost_requests: 0, lost_replies: 0, slow: 0, late: 0, latest_ms: 0 };
+const STORMY: Weather = Weather { late: 4, latest_ms: 25_000, ..FAIR };
+
 impl Default for Plan {
     fn default() -> Plan {
         Plan {
@@ -52,12 +61,15 @@ impl Default for Plan {
             fscks: 1..=2,
             clearers: 1,
             peers: 0,
+            peer_fscks: 0,
             fences: false,
-            weather: Weather { lost_requests: 10, lost_replies: 10, slow: 20, late: 4 },
+            weather: Weather { lost_requests: 10, lost_replies: 10, slow: 20, ..STORMY },
             crashes: 1,
             pauses: 3,
+            longest_pause: Duration::from_secs(20),
             cuts: 4,
             jumps: 1,
+            deaf: 0,
             troubled: Duration::from_secs(45),
             crowd: None,
             standalone: false,
@@ -73,14 +85,40 @@ impl Plan {
 
     /// Statements that arrive after their sender gave up.
     pub(crate) fn late() -> Plan {
-        let weather = Weather { lost_requests: 5, lost_replies: 5, slow: 10, late: 60 };
+        let weather = Weather { lost_requests: 5, lost_replies: 5, slow: 10, late: 60, ..STORMY };
         Plan { weather, crashes: 0, pauses: 0, cuts: 0, fscks: 2..=2, ..Plan::default() }
     }
 
     /// A server clock that steps under cut links.
     pub(crate) fn jumpy() -> Plan {
-        let weather = Weather { lost_requests: 0, lost_replies: 0, slow: 40, late: 0 };
+        let weather = Weather { slow: 40, ..FAIR };
         Plan { weather, jumps: 5, cuts: 5, pauses: 1, crashes: 0, ..Plan::default() }
+    }
+
+    /// Nodes that are stopped for long while answers are under way.
+    pub(crate) fn frozen() -> Plan {
+        let weather = Weather { slow: 300, ..FAIR };
+        let calm = Plan { weather, crashes: 0, cuts: 0, jumps: 0, ..Plan::default() };
+        let long = Duration::from_secs(60);
+        Plan { writers: 1..=2, fscks: 1..=1, pauses: 12, longest_pause: long, troubled: 3 * long, ..calm }
+    }
+
+    /// Nodes whose refreshes alone get lost.
+    pub(crate) fn deafened() -> Plan {
+        Plan { weather: FAIR, deaf: 5, crashes: 0, cuts: 0, pauses: 0, jumps: 0, fscks: 2..=2, ..Plan::default() }
+    }
+
+    /// A peer whose force passes over stale writers. It judges by the server's clock alone, so that no clock
+    /// may step.
+    pub(crate) fn with_peer_fscks() -> Plan {
+        let quiet = Plan { weather: FAIR, fscks: 0..=0, crashes: 0, cuts: 3, pauses: 6, jumps: 0, ..Plan::default() };
+        Plan { peer_fscks: 1, clearers: 0, ..quiet }
+    }
+
+    /// Statements that arrive late, at a store that cannot refuse them, but within a stale age.
+    pub(crate) fn standalone() -> Plan {
+        let late = Plan::late();
+        Plan { standalone: true, weather: Weather { latest_ms: 7_000, ..late.weather }, ..late }
     }
 
     /// Writers that never refresh, as a peer's may.
@@ -90,23 +128,22 @@ impl Plan {
 
     /// Writers with open fenced transactions.
     pub(crate) fn with_fences() -> Plan {
-        let weather = Weather { lost_requests: 100, lost_replies: 20, slow: 20, late: 0 };
+        let weather = Weather { lost_requests: 100, lost_replies: 20, slow: 20, ..FAIR };
         Plan { fences: true, weather, writers: 1..=1, crashes: 0, cuts: 0, pauses: 8, ..Plan::default() }
     }
 
     /// Many writers that poll without pause, and nothing that goes wrong.
     pub(crate) fn crowd(writers: usize, pace: Duration) -> Plan {
-        let weather = Weather { lost_requests: 0, lost_replies: 0, slow: 0, late: 0 };
         Plan {
             writers: writers..=writers,
             fscks: 1..=1,
             clearers: 0,
-            weather,
+            weather: FAIR,
             crashes: 0,
             pauses: 0,
             cuts: 0,
             jumps: 0,
-            troubled: Duration::from_secs(20),
+            troubled: Duration::from_secs(8),
             crowd: Some(pace),
             ..Plan::default()
         }
@@ -119,7 +156,7 @@ pub(crate) struct Notebook {
     /// Leases in somebody's hand.
     pub(crate) held: BTreeMap<String, (usize, Arc<LeaseCell>)>,
     /// Peers' leases, which have no deadline.
-    pub(crate) peers: BTreeSet<(usize, String)>,
+    pub(crate) peers: BTreeMap<String, (usize, LeaseKind)>,
     pub(crate) history: Vec<Entry>,
     pub(crate) tally: Tally,
     /// Nodes whose part is over.
@@ -147,6 +184,8 @@ impl Wake for Flag {
 /// One run.
 pub(crate) struct World {
     pub(crate) trace: bool,
+    /// A holder without a document is a violation, before anybody overlaps with it.
+    strict: bool,
     clock: ManualClock,
     store: MemoryStore,
     agenda: Agenda,
@@ -170,6 +209,7 @@ impl World {
         store.lock().generation = Some(0);
         let mut world = World {
             trace: false,
+            strict: rules.all_hold(),
             troubled_until: clock.now() + plan.troubled,
             clock,
             store,
@@ -185,8 +225,13 @@ impl World {
         };
         let writers = world.draw(plan.writers.clone());
         let fscks = world.draw(plan.fscks.clone());
-        let parts =
-            [(Part::Writer, writers), (Part::Fsck, fscks), (Part::Clearer, plan.clearers), (Part::Peer, plan.peers)];
+        let parts = [
+            (Part::Writer, writers),
+            (Part::Fsck, fscks),
+            (Part::Clearer, plan.clearers),
+            (Part::Peer, plan.peers),
+            (Part::PeerFsck, plan.peer_fscks),
+        ];
         for (part, count) in parts {
             for _ in 0..count {
                 world.add_node(part, rules, plan);
@@ -211,6 +256,7 @@ impl World {
             rng: self.rng.clone(),
             weather: self.weather.clone(),
             cut: cut.clone(),
+            deaf: Rc::default(),
             lost: Rc::default(),
             lost_replies: Rc::default(),
         });
@@ -241,6 +287,7 @@ impl World {
     fn plan_trouble(&mut self, plan: &Plan) {
         let end = u64::try_from(plan.troubled.as_millis()).expect("short");
         let nodes = self.nodes.len();
+        let longest_pause = u64::try_from(plan.longest_pause.as_millis()).expect("short");
         let mut troubles = Vec::new();
         {
             let mut rng = self.rng.borrow_mut();
@@ -248,12 +295,16 @@ impl World {
                 troubles.push((rng.u64(..end), Happening::Crash(rng.usize(..nodes))));
             }
             for _ in 0..rng.usize(0..=plan.pauses) {
-                let pause = Duration::from_millis(rng.u64(500..20_000));
+                let pause = Duration::from_millis(rng.u64(500..longest_pause));
                 troubles.push((rng.u64(..end), Happening::Pause(rng.usize(..nodes), pause)));
             }
             for _ in 0..rng.usize(0..=plan.cuts) {
                 let cut = Duration::from_millis(rng.u64(500..15_000));
                 troubles.push((rng.u64(..end), Happening::Cut(rng.usize(..nodes), cut)));
+            }
+            for _ in 0..rng.usize(0..=plan.deaf) {
+                let deaf = Duration::from_millis(rng.u64(12_000..30_000));
+                troubles.push((rng.u64(..end), Happening::Deafen(rng.usize(..nodes), deaf)));
             }
             for _ in 0..rng.usize(0..=plan.jumps) {
                 let jump = [-3_600_000, -10_000, -5_000, 4_000, 6_000, 9_000, 12_000, 3_600_000];
@@ -341,7 +392,7 @@ impl World {
                 self.nodes[node].tasks = None;
                 let mut notebook = self.notebook.borrow_mut();
                 notebook.held.retain(|_, (holder, _)| *holder != node);
-                notebook.peers.retain(|(holder, _)| *holder != node);
+                notebook.peers.retain(|_, (holder, _)| *holder != node);
             }
             Happening::Pause(node, pause) => {
                 self.note(format!("node {node} is stopped for {pause:?}"));
@@ -361,6 +412,12 @@ impl World {
                 self.note(format!("node {node} is reachable again"));
                 self.nodes[node].cut.set(false);
             }
+            Happening::Deafen(node, deaf) => {
+                self.note(format!("node {node}'s refreshes get lost for {deaf:?}"));
+                self.nodes[node].link.deaf.set(true);
+                self.schedule(self.clock.now() + deaf, Happening::Hear(node));
+            }
+            Happening::Hear(node) => self.nodes[node].link.deaf.set(false),
             Happening::Jump(millis) => {
                 self.note(format!("the server's clock jumps by {millis} ms"));
                 self.store.shift_server_clock(millis);
@@ -371,10 +428,11 @@ impl World {
     /// No more trouble: everybody comes to an end.
     fn heal(&mut self) {
         self.note("everything heals".to_owned());
-        self.weather.set(Weather { lost_requests: 0, lost_replies: 0, slow: 0, late: 0 });
+        self.weather.set(FAIR);
         for node in &mut self.nodes {
             node.paused = false;
             node.cut.set(false);
+            node.link.deaf.set(false);
         }
         self.agenda
             .borrow_mut()
@@ -427,9 +485,7 @@ impl World {
                     able.insert(lease.clone(), (*node, cell.terms.kind));
                 }
             }
-            for (node, lease) in &notebook.peers {
-                able.insert(lease.clone(), (*node, LeaseKind::Writer));
-            }
+            able.extend(notebook.peers.iter().map(|(lease, holder)| (lease.clone(), *holder)));
             if able.iter().map(|(lease, (_, kind))| (lease, kind)).eq(&self.able) {
                 return self.documents_stand(&notebook, now);
             }
@@ -464,6 +520,9 @@ impl World {
 
     /// A holder that can act has a document.
     fn documents_stand(&self, notebook: &Notebook, now: Moment) -> Result<(), Violation> {
+        if !self.strict {
+            return Ok(());
+        }
         let state = self.store.lock();
         for (_, cell) in notebook.held.values() {
             let key = &cell.terms.key;

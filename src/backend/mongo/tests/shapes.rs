@@ -22,6 +22,11 @@ fn malformed() -> Vec<Document> {
             shapes.push(shape);
         }
     }
+    // Fields named like what a look adds.
+    shapes.push(doc! {
+        "_id": "lease/m", "now": bson::DateTime::from_millis(1), "layout": [{ "generation": 9 }],
+        "d": { "_id": LAYOUT_ID, "generation": 9 },
+    });
     // Fields whose names and values are awkward in an expression.
     shapes.push(doc! {
         "_id": "lease/m", "a.b": "$owner", "$c": ["$$ROOT", f64::NAN], "d\u{1F512}": { "$literal": "x\0y" }, "": Bson::MinKey,
@@ -42,6 +47,7 @@ async fn every_malformed_shape_is_listed_and_can_be_removed_by_exactly_its_pulse
             assert!(full.malformed, "{shape}");
             let lean = store.look_fsck(&mut session, &own.key, Detail::Lean).await.unwrap();
             assert_eq!(lean.writers[0].pulse, full.pulse, "{shape}");
+            assert_eq!(lean.generation, Some(0), "{shape}");
 
             store.set("lease/m", doc! { "$set": { "touched": true } }).await;
             assert!(!store.remove("lease/m", &full.pulse).await.unwrap(), "{shape}");

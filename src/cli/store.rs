@@ -1,0 +1,126 @@
+//! From the command line to a connected store.
+
+use lockhouse::{Coordinator, LeaseInfo, LeaseTiming, StoreName, StoreUrl};
+use std::time::Duration;
+
+use super::Context;
+use super::args::{Global, Job};
+use super::exit::Failure;
+
+/// The variable with the owner of the innermost lease around a command.
+pub(crate) const OWNER: &str = "LOCKHOUSE_OWNER";
+/// The variable with the owners of all leases around a command, outermost first: wrappers of other stores may
+/// stand in between.
+pub(crate) const ENCLOSING: &str = "LOCKHOUSE_ENCLOSING";
+
+/// A connected store.
+pub(crate) struct Store {
+    pub(crate) coordinator: Coordinator,
+    /// As given, secrets included: for the environment of a command alone.
+    pub(crate) url: String,
+    local: bool,
+}
+
+/// Connects.
+///
+/// # Errors
+///
+/// `Usage` without a store; what [`lockhouse::CoordinatorBuilder::connect`] says.
+pub(crate) async fn open(global: &Global, label: Option<&str>) -> Result<Store, Failure> {
+    let Some(url) = &global.store else {
+        return Err(Failure::Usage("no store is given: use --store URL or set LOCKHOUSE_STORE".to_owned()));
+    };
+    let parsed: StoreUrl = url.parse()?;
+    let mut builder = Coordinator::builder(url)?;
+    if let Some(timing) = timing(global) {
+        builder = builder.timing(timing);
+    }
+    if let Some(collection) = &global.collection {
+        builder = builder.collection(collection);
+    }
+    if let Some(label) = label {
+        builder = builder.label(label);
+    }
+    Ok(Store { coordinator: builder.connect().await?, url: url.clone(), local: matches!(parsed, StoreUrl::Local(_)) })
+}
+
+/// The timing that was asked for, if any was.
+fn timing(global: &Global) -> Option<LeaseTiming> {
+    let (interval, multiplier) = (global.refresh_interval, global.stale_multiplier);
+    if interval.is_none() && multiplier.is_none() {
+        return None;
+    }
+    let default = LeaseTiming::default();
+    let refresh_interval = interval.unwrap_or(default.refresh_interval);
+    Some(LeaseTiming { refresh_interval, stale_multiplier: multiplier.unwrap_or(default.stale_multiplier), ..default })
+}
+
+impl Store {
+    /// Connects for a job that takes a lease. A signal ends it at once: nothing is held yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`]; `Invalid` under an enclosing lease on the same store.
+    pub(crate) async fn for_lease(context: &mut Context, job: &Job) -> Result<Store, Failure> {
+        let connecting = async {
+            let store = open(&context.global, job.label.as_deref()).await?;
+            store.refuse_within_own_lease().await?;
+            Ok(store)
+        };
+        tokio::select! {
+            biased;
+            signal = context.signals.interrupted() => Err(Failure::interrupted(signal)),
+            store = connecting => store,
+        }
+    }
+
+    /// The store's name for people.
+    pub(crate) fn name(&self) -> &StoreName {
+        self.coordinator.store()
+    }
+
+    /// How long a lease is kept after a signal ended its command: a server finishes what it has begun, a kernel
+    /// has nothing to finish.
+    pub(crate) fn settle(&self) -> Duration {
+        if self.local { Duration::ZERO } else { self.coordinator.timing().stale_after() }
+    }
+
+    /// Refuses to take a lease under another lease on the same store, which would wait for itself as soon as an fsck
+    /// is involved.
+    ///
+    /// What counts is whether an enclosing lease stands on this store: names of hosts and collections can differ
+    /// for the same store, and a shell that outlived its wrapper encloses nothing any more.
+    async fn refuse_within_own_lease(&self) -> Result<(), Failure> {
+        let enclosing = enclosing();
+        if enclosing.is_empty() {
+            return Ok(());
+        }
+        let status = self.coordinator.status().await?;
+        let own = |lease: &&LeaseInfo| {
+            let owner = lease.owner.as_ref();
+            owner.is_some_and(|owner| enclosing.contains(owner))
+        };
+        match status.fsck.iter().chain(&status.writers).find(own) {
+            None => Ok(()),
+            Some(lease) => Err(Failure::Invalid {
+                store: self.name().clone(),
+                message: format!(
+                    "this would wait for itself: it runs under the {} lease {} of an enclosing lockhouse; call the command itself, or call lockhouse outside of that one",
+                    lease.kind, lease.id
+                ),
+            }),
+        }
+    }
+}
+
+/// The owners of the leases that this process runs under.
+pub(crate) fn enclosing() -> Vec<String> {
+    let mut owners: Vec<String> = [ENCLOSING, OWNER]
+        .iter()
+        .filter_map(|name| std::env::var(name).ok())
+        .flat_map(|owners| owners.split(',').map(str::to_owned).collect::<Vec<_>>())
+        .filter(|owner| !owner.is_empty())
+        .collect();
+    owners.dedup();
+    owners
+}
