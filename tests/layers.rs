@@ -1,0 +1,71 @@
+//! Imports only ever point down the picture in the design: the program uses the library's public face, the
+//! engine knows backends only through their trait, and a backend knows nothing of the engine but the words it
+//! answers in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What the files below a folder may not name.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("src/cli", &["crate::lease", "crate::backend", "crate::coordinator", "crate::connect", "crate::request"]),
+    ("src/lease", &["crate::cli", "crate::backend::mongo", "mongodb::", "bson::"]),
+    (
+        "src/backend",
+        &["crate::cli", "crate::coordinator", "crate::connect", "crate::request", "crate::lease::supervisor"],
+    ),
+    ("src/clock.rs", &["crate::lease", "crate::backend", "crate::error"]),
+    ("src/timing.rs", &["crate::lease", "crate::backend", "crate::clock"]),
+    ("src/error.rs", &["crate::backend", "crate::coordinator"]),
+];
+
+fn sources(at: &Path, found: &mut Vec<PathBuf>) {
+    if at.is_file() {
+        found.push(at.to_owned());
+        return;
+    }
+    for entry in fs::read_dir(at).unwrap_or_else(|error| panic!("{}: {error}", at.display())) {
+        let path = entry.unwrap().path();
+        // The simulation stands above the engine that it drives.
+        if !path.ends_with("simulation") {
+            sources(&path, found);
+        }
+    }
+}
+
+#[test]
+fn imports_point_down() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut wrong = Vec::new();
+    for (folder, names) in FORBIDDEN {
+        let mut files = Vec::new();
+        sources(&root.join(folder), &mut files);
+        assert!(!files.is_empty(), "{folder} is empty");
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            for (line, name) in code.flat_map(|line| names.iter().map(move |name| (line, name))) {
+                if line.contains(name) {
+                    wrong.push(format!("{}: {}", file.display(), line.trim()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "imports that point up:\n{}", wrong.join("\n"));
+}
+
+/// Only one file writes the server's time, and only `main.rs` ends the process.
+#[test]
+fn dangerous_words_have_one_home() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    sources(&root.join("src"), &mut files);
+    for (word, home) in [("\"$$NOW\"", "src/backend/mongo/statements.rs"), ("process::exit(", "src/main.rs")] {
+        for file in &files {
+            let text = fs::read_to_string(file).unwrap();
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let named = code.filter(|line| line.contains(word)).count();
+            let at_home = file.ends_with(home) || file.components().any(|part| part.as_os_str() == "tests");
+            assert!(at_home || named == 0, "{} names {word}, whose home is {home}", file.display());
+        }
+    }
+}
