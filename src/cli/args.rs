@@ -124,7 +124,7 @@ pub(crate) struct Job {
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse)]
     pub(crate) wait: Duration,
 
-    /// What `status` shows for this lease.
+    /// What `status` calls this lease [default: the command's name].
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 

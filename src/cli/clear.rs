@@ -41,7 +41,7 @@ impl Verb {
 pub(crate) async fn clear(context: &mut Context, args: &ClearArgs, verb: Verb) -> Result<i32, Failure> {
     let console = context.console.clone();
     let working = async {
-        let store = store::open(&context.global, None).await?;
+        let store = store::open(&context.global, &console, None).await?;
         let mut events = store.coordinator.events().fuse();
         let clearing = match verb {
             Verb::Clear => store.coordinator.clear_stale_lock(),

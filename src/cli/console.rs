@@ -13,9 +13,12 @@ use serde_json::{Value, json};
 
 use super::exit::Failure;
 use super::output;
+use super::table::fit;
 
 /// How many messages may wait.
 const KEPT: usize = 1024;
+/// The widest live line: one that wraps cannot be drawn over.
+const LIVE: usize = 78;
 /// How long the end of the program waits for its last message.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -81,7 +84,7 @@ impl Console {
     /// Draws a line over the last one, on a terminal. The next message takes its place.
     pub(crate) fn live(&self, text: &str) {
         if self.terminal && !self.json {
-            let text: String = printable(text).chars().take(78).collect();
+            let text = fit(&printable(text), LIVE);
             let _ = self.messages.try_send(Message::Live(text));
         }
     }

@@ -5,13 +5,14 @@ use lockhouse::describe::printable;
 use serde_json::json;
 
 use super::args::Global;
+use super::console::Console;
 use super::exit::Failure;
 use super::table::Table;
 use super::{output, store};
 
 /// Prints the trail, oldest first: a table, or an object a line.
-pub(crate) async fn history(global: Global) -> Result<i32, Failure> {
-    let store = store::open(&global, None).await?;
+pub(crate) async fn history(global: Global, console: Console) -> Result<i32, Failure> {
+    let store = store::open(&global, &console, None).await?;
     let entries = store.coordinator.history().await?;
     if global.json {
         let text: String = entries.iter().map(|entry| json(entry) + "\n").collect();

@@ -115,11 +115,11 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<i32, Failur
 /// A command that holds nothing: a signal ends it at once.
 async fn interruptible<F: Future<Output = Result<i32, Failure>>>(
     context: &mut Context,
-    command: impl FnOnce(args::Global) -> F,
+    command: impl FnOnce(args::Global, Console) -> F,
 ) -> Result<i32, Failure> {
     tokio::select! {
         biased;
         signal = context.signals.interrupted() => Err(Failure::interrupted(signal)),
-        result = command(context.global.clone()) => result,
+        result = command(context.global.clone(), context.console.clone()) => result,
     }
 }

@@ -23,9 +23,9 @@ const NAMED: usize = 10;
 
 /// Prints the status, once or every second.
 pub(crate) async fn status(context: &mut Context, args: &StatusArgs) -> Result<i32, Failure> {
-    let global = context.global.clone();
+    let (global, console) = (context.global.clone(), context.console.clone());
     let looking = async {
-        let store = store::open(&global, None).await?;
+        let store = store::open(&global, &console, None).await?;
         if args.watch {
             watch(view_of(&global), &store).await
         } else {

@@ -1,11 +1,18 @@
 //! From the command line to a connected store.
 
-use lockhouse::{Coordinator, LeaseInfo, LeaseTiming, StoreName, StoreUrl};
+use std::path::Path;
 use std::time::Duration;
+
+use lockhouse::clock::{Clock, SystemClock};
+use lockhouse::{Coordinator, CoordinatorBuilder, Error, LeaseInfo, LeaseTiming, StoreName, StoreUrl};
 
 use super::Context;
 use super::args::{Global, Job};
+use super::console::Console;
 use super::exit::Failure;
+
+/// How long connecting may take before somebody who watches is told.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// The variable with the owner of the innermost lease around a command.
 pub(crate) const OWNER: &str = "LOCKHOUSE_OWNER";
@@ -26,7 +33,7 @@ pub(crate) struct Store {
 /// # Errors
 ///
 /// `Usage` without a store; what [`lockhouse::CoordinatorBuilder::connect`] says.
-pub(crate) async fn open(global: &Global, label: Option<&str>) -> Result<Store, Failure> {
+pub(crate) async fn open(global: &Global, console: &Console, label: Option<&str>) -> Result<Store, Failure> {
     let Some(url) = &global.store else {
         return Err(Failure::Usage("no store is given: use --store URL or set LOCKHOUSE_STORE".to_owned()));
     };
@@ -41,7 +48,20 @@ pub(crate) async fn open(global: &Global, label: Option<&str>) -> Result<Store, 
     if let Some(label) = label {
         builder = builder.label(label);
     }
-    Ok(Store { coordinator: builder.connect().await?, url: url.clone(), local: matches!(parsed, StoreUrl::Local(_)) })
+    let coordinator = connect(builder, &parsed, console).await?;
+    Ok(Store { coordinator, url: url.clone(), local: matches!(parsed, StoreUrl::Local(_)) })
+}
+
+/// Connects, and says so when it takes long.
+async fn connect(builder: CoordinatorBuilder, url: &StoreUrl, console: &Console) -> Result<Coordinator, Error> {
+    let mut connecting = Box::pin(builder.connect());
+    let told = SystemClock.sleep_until(SystemClock.now() + SILENCE);
+    tokio::select! {
+        biased;
+        connected = &mut connecting => return connected,
+        () = told => console.say("connecting", &format!("still connecting to {url}")),
+    }
+    connecting.await
 }
 
 /// The timing that was asked for, if any was.
@@ -63,7 +83,7 @@ impl Store {
     /// As [`open`]; `Invalid` under an enclosing lease on the same store.
     pub(crate) async fn for_lease(context: &mut Context, job: &Job) -> Result<Store, Failure> {
         let connecting = async {
-            let store = open(&context.global, job.label.as_deref()).await?;
+            let store = open(&context.global, &context.console, Some(&label(job))).await?;
             store.refuse_within_own_lease().await?;
             Ok(store)
         };
@@ -110,6 +130,16 @@ impl Store {
                 ),
             }),
         }
+    }
+}
+
+/// What `status` calls the job: as it was told, or by its command's name. Not by the arguments, which may hold
+/// secrets.
+fn label(job: &Job) -> String {
+    let command = job.command.first().map(Path::new).and_then(Path::file_name);
+    match &job.label {
+        Some(label) => label.clone(),
+        None => command.unwrap_or_default().to_string_lossy().into_owned(),
     }
 }
 

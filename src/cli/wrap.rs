@@ -55,6 +55,7 @@ impl Held {
 
 /// Runs the job's command under the lease, gives the lease back, and returns the command's exit code.
 pub(crate) async fn run(context: &mut Context, store: &Store, held: Held, job: &Job) -> Result<i32, Failure> {
+    tracing::info!(store = %store.name(), lease = held.identifier(), generation = held.generation(), "granted");
     let end = run_child(context, store, &held, job).await;
     if held.kind() == LeaseKind::Fsck {
         chronicle(context, &store.coordinator, &held, job, &end).await;

@@ -79,7 +79,7 @@ fn status() {
     assert_eq!(draining["fsck"]["kind"], "fsck");
     assert_eq!(draining["fsck"]["phase"], "draining");
     assert_eq!(draining["fsck"]["reason"], "r");
-    assert_eq!(draining["fsck"]["holder"]["label"], Value::Null);
+    assert_eq!(draining["fsck"]["holder"]["label"], "cat");
     writer.finish().assert(0);
     let exclusive = store.until("the grant", |status| status["state"] == "exclusive");
     assert_eq!(exclusive["fsck"]["phase"], "exclusive");

@@ -9,6 +9,8 @@
 //! - `contract`: the JSON forms, field by field.
 //! - `usage`: the command line, and what must not be shown.
 //! - `demo`: the whole story.
+//! - `outages`: a server that stops answering.
+//! - `terminals`: what shows on a terminal.
 //! - `program`: what they all start it with.
 
 mod contract;
@@ -17,9 +19,14 @@ mod demo;
 mod draining;
 mod interrupts;
 mod looking;
+mod outages;
 mod program;
+#[path = "../support/pty.rs"]
+#[expect(dead_code, reason = "the tests of commands on terminals use the rest")]
+mod pty;
 mod running;
 #[path = "../support/mod.rs"]
 mod support;
+mod terminals;
 mod usage;
 mod waiting;

@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::support::database::{TestDatabase, database};
 use super::support::failpoint::FailPoint;
 use super::support::poll::eventually_blocking;
+use super::support::proxy::Proxy;
 
 /// How long anything may take that ought to happen soon.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,6 +36,14 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// With a layout, through a proxy.
+    pub(crate) fn through_proxy() -> (Store, Proxy) {
+        let mut store = Store::new();
+        let proxy = store.database.proxy();
+        store.url = store.database.uri_through(&proxy);
+        (store, proxy)
+    }
+
     /// With a layout.
     pub(crate) fn new() -> Store {
         let store = Store::bare();
@@ -52,11 +61,16 @@ impl Store {
     /// The binary with these arguments, this store and short timing.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = program(args);
+        self.set(&mut command);
+        command
+    }
+
+    /// This store and short timing for a command.
+    pub(crate) fn set(&self, command: &mut Command) {
         command
             .env("LOCKHOUSE_STORE", &self.url)
             .env("LOCKHOUSE_REFRESH_INTERVAL", "500ms")
             .env("LOCKHOUSE_STALE_MULTIPLIER", "4");
-        command
     }
 
     /// Runs the binary to its end.

@@ -215,7 +215,7 @@ impl<'a> Watch<'a> {
         self.take_terminal(Modes::Restore);
     }
 
-    fn judge_deadline(&mut self, now: Moment, postpone_term: bool) {
+    fn judge_deadline(&mut self, now: Moment, asking: bool) {
         let Some(left) = self.hold.remaining() else {
             return;
         };
@@ -230,11 +230,15 @@ impl<'a> Watch<'a> {
             OnLost::Warn => Duration::ZERO,
             OnLost::Kill => leads.kill,
             // A stopped group cannot act on TERM before it is continued, and it does no harm until then.
-            OnLost::Term if postpone_term || self.group != Group::Running => leads.kill,
+            OnLost::Term if asking || self.group != Group::Running => leads.kill,
             OnLost::Term => leads.term,
         };
         if left > next {
             self.wake_by(now + (left - next));
+            return;
+        }
+        if asking && self.group == Group::Stopped {
+            // Stopped together with us, it did nothing since. Whether it may go on is what the store is asked.
             return;
         }
         let why = if left.is_zero() {

@@ -32,13 +32,13 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Plays the story and judges it.
 pub(crate) async fn demo(context: &mut Context) -> Result<i32, Failure> {
-    let mut global = context.global.clone();
+    let (mut global, console) = (context.global.clone(), context.console.clone());
     global.collection.get_or_insert_with(|| COLLECTION.to_owned());
     if global.stale_multiplier.is_none() {
         global.refresh_interval.get_or_insert(REFRESH_INTERVAL);
     }
     let preparing = async {
-        let store = store::open(&global, None).await?;
+        let store = store::open(&global, &console, None).await?;
         store.coordinator.init().await?;
         Ok::<Store, Failure>(store)
     };
@@ -47,7 +47,6 @@ pub(crate) async fn demo(context: &mut Context) -> Result<i32, Failure> {
         signal = context.signals.interrupted() => return Err(Failure::interrupted(signal)),
         store = preparing => store?,
     };
-    let console = context.console.clone();
     console.say("demo", &format!("store {}; this takes about ten seconds", store.name()));
 
     let notes = work::Notes::create().map_err(|error| Failure::system("the demo has no place for its notes", error))?;
