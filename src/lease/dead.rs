@@ -55,7 +55,7 @@ impl<B: Backend> Supervisor<B> {
 
     async fn take_dead(self: &Rc<Self>, scope: Scope, request: &ClearRequest) -> Result<Cleared> {
         if !request.dry_run {
-            self.writable().await?;
+            self.writable(Duration::ZERO).await?;
         }
         let named = |record: &Record<B::Pulse>| {
             request.ids.contains(&record.id) || record.owner.as_ref().is_some_and(|owner| request.ids.contains(owner))

@@ -22,7 +22,7 @@ type Installed<B> = (Attempt<B>, Arc<LeaseCell>);
 
 impl<B: Backend> Supervisor<B> {
     pub(crate) async fn acquire_fsck(self: &Rc<Self>, request: &FsckRequest) -> Result<Hold> {
-        self.writable().await?;
+        self.writable(request.wait).await?;
         let (mut attempt, cell) = self.install(request).await?;
         let drained = self.drain(&mut attempt, &cell, request).await;
         let granted = match drained {

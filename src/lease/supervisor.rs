@@ -227,10 +227,12 @@ impl<B: Backend> Supervisor<B> {
         within(&*self.clock, limit, call).await.unwrap_or_else(|| Err(no_answer(limit)))
     }
 
-    /// Checks once, before the first verb that writes, that the store can take its writes.
-    pub(crate) async fn writable(&self) -> Result<()> {
+    /// Checks once, before the first verb that writes, that the store can take its writes. Trouble on the way
+    /// is waited out like that of the verb itself.
+    pub(crate) async fn writable(&self, wait: Duration) -> Result<()> {
         if !self.writable.get() {
-            self.retry(self.timing.refresh_interval, async || self.backend.ready(Access::Write).await).await?;
+            let patience = wait.max(self.timing.refresh_interval);
+            self.retry(patience, async || self.backend.ready(Access::Write).await).await?;
             self.writable.set(true);
         }
         Ok(())

@@ -17,7 +17,7 @@ use crate::lease::wait::Waiting;
 
 impl<B: Backend> Supervisor<B> {
     pub(crate) async fn acquire_writer(self: &Rc<Self>, request: &WriterRequest) -> Result<Hold> {
-        self.writable().await?;
+        self.writable(request.wait).await?;
         let mut waiting = Waiting::new(self, request.wait);
         loop {
             if let Some(refusal) = self.own_lease_in_the_way(LeaseKind::Writer) {

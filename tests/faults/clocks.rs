@@ -5,11 +5,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockhouse::{Coordinator, ErrorKind};
+use lockhouse::{Coordinator, ErrorKind, LeaseTiming};
 
-use crate::common::{BOUND, TIMING, builder, collection, connect, dead_writer, first, leases};
+use crate::common::{BOUND, collection, dead_writer, leases};
 use crate::support::mongod::{Mongod, Options};
 use crate::support::poll::eventually;
+
+/// A server under a shifted clock is a slow one.
+const TIMING: LeaseTiming = LeaseTiming {
+    refresh_interval: Duration::from_secs(2),
+    stale_multiplier: 3,
+    poll_initial: Duration::from_millis(20),
+    poll_max: Duration::from_millis(100),
+};
+
+async fn connect(uri: &str, label: &str) -> Coordinator {
+    let builder = || Coordinator::builder(uri).unwrap().timing(TIMING).label(label);
+    eventually(BOUND, "to connect", || builder().connect()).await
+}
+
+async fn first(uri: &str, label: &str) -> Coordinator {
+    let coordinator = connect(uri, label).await;
+    eventually(BOUND, "the layout to be made", || coordinator.init()).await;
+    coordinator
+}
 
 /// Clears in a loop, in one of the ways in which a script might.
 async fn script(coordinator: Coordinator, way: usize, over: Arc<AtomicBool>) -> usize {
@@ -44,11 +63,11 @@ async fn a_clock_that_steps_makes_nobody_dead() {
     let (shared, alone) = (server.database(), server.database());
     let writers = first(&shared.uri(), "writers").await;
     let fscks = first(&alone.uri(), "fsck").await;
-    let writer = writers.acquire_writer().await.unwrap();
-    let fsck = fscks.acquire_fsck().await.unwrap();
+    let writer = writers.acquire_writer().wait(BOUND).await.unwrap();
+    let fsck = fscks.acquire_fsck().wait(BOUND).await.unwrap();
     let proxy = shared.proxy();
     let cut_off = connect(&shared.uri_through(&proxy), "cut off").await;
-    let flaky = cut_off.acquire_writer().await.unwrap();
+    let flaky = cut_off.acquire_writer().wait(BOUND).await.unwrap();
 
     let over = Arc::new(AtomicBool::new(false));
     let mut scripts = Vec::new();
@@ -62,7 +81,7 @@ async fn a_clock_that_steps_makes_nobody_dead() {
         // before the deadline.
         proxy.cut();
         server.clock().shift_seconds(hour * 3600);
-        let end = std::time::Instant::now() + TIMING.stale_after() * 2;
+        let end = std::time::Instant::now() + TIMING.stale_after() * 3 / 2;
         let mend_at = std::time::Instant::now() + TIMING.refresh_interval / 2;
         while std::time::Instant::now() < end {
             if std::time::Instant::now() > mend_at {
@@ -115,8 +134,7 @@ async fn the_dead_are_found_whatever_the_clock_says() {
         server.clock().shift_seconds(0);
         dead_writer(&collection, id, 0).await;
         server.clock().shift_seconds(hour * 3600);
-        let fsck = builder(&database.uri()).connect().await.unwrap();
-        let fsck = fsck.acquire_fsck().force(true).await.unwrap();
+        let fsck = admin.acquire_fsck().force(true).await.unwrap();
         assert!(leases(&collection).await.iter().all(|lease| lease.get_str("_id").ok() != Some(id)));
         fsck.release().await.unwrap();
     }

@@ -92,9 +92,7 @@ async fn a_grant_that_comes_too_late_is_none() {
         admin.prune_stale_writers().await.unwrap();
         // The phase update hangs for longer than the lease lives, and so do the heartbeats.
         let is_phase = |body: &mongodb::bson::RawDocument| {
-            body.get_str("findAndModify").is_ok()
-                && !body.get_bool("upsert").unwrap_or(false)
-                && !body.get_bool("remove").unwrap_or(false)
+            body.get_str("findAndModify").is_ok() && !body.get_bool("upsert").unwrap_or(false)
         };
         proxy.on_matching(is_phase, Action::HoldRequest, EVERY);
         proxy.on_command("update", Action::HoldRequest, EVERY);

@@ -67,12 +67,11 @@ impl Step {
         let yes = |key: &str| body.get_bool(key).unwrap_or(false);
         match self {
             Step::Register | Step::Raise | Step::Refresh => command(body) == "update",
-            Step::LookAsWriter | Step::LookAsFsck => command(body) == "aggregate",
+            Step::LookAsWriter | Step::LookAsFsck => matches!(command(body), "find" | "aggregate"),
             Step::Install => command(body) == "findAndModify" && yes("upsert"),
-            Step::Phase => command(body) == "findAndModify" && !yes("upsert") && !yes("remove"),
-            Step::ReleaseWriter | Step::ReleaseFsck => command(body) == "findAndModify" && yes("remove"),
+            Step::Phase => command(body) == "findAndModify" && !yes("upsert"),
             Step::Commit => command(body) == "commitTransaction",
-            Step::Prune | Step::Clear => command(body) == "delete",
+            Step::ReleaseWriter | Step::ReleaseFsck | Step::Prune | Step::Clear => command(body) == "delete",
         }
     }
 }

@@ -15,7 +15,7 @@
 //!
 //! - [`spawn`]: between fork and exec.
 //! - [`reaper`]: the only waiting for children.
-//! - [`processes`]: `/proc`.
+//! - [`processes`] reads `/proc`.
 //! - [`leads`], [`alarm`]: when to act before a deadline, and on which clock.
 //! - [`watch`]: the decisions.
 
