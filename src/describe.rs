@@ -20,6 +20,17 @@ pub fn printable(text: &str) -> String {
     safe
 }
 
+/// The longest piece of a holder's text in a sentence, in characters.
+const BRIEF: usize = 160;
+
+/// As [`printable`], cut where it gets too long for a sentence: a label may have thousands of characters.
+pub(crate) fn brief(text: &str) -> String {
+    match text.char_indices().nth(BRIEF) {
+        Some((end, _)) => printable(&text[..end]) + "…",
+        None => printable(text),
+    }
+}
+
 /// A duration as people say it: `350 ms`, `4.2 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`.
 pub fn duration(duration: Duration) -> String {
     let secs = duration.as_secs();
@@ -61,5 +72,7 @@ mod tests {
     fn nothing_printed_steers_a_terminal() {
         assert_eq!(printable("a\nb\u{1b}[2Jc\u{202e}d"), "a\\nb\\u{1b}[2Jc\\u{202e}d");
         assert_eq!(printable("grüße"), "grüße");
+        assert_eq!(brief("grüße"), "grüße");
+        assert_eq!(brief(&"ü".repeat(4096)).chars().count(), BRIEF + 1);
     }
 }

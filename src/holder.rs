@@ -50,9 +50,9 @@ impl fmt::Display for Holder {
     /// `alice@web1 pid 4242 (backup)`, with control characters escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{}@{} pid {} ({})", self.user, self.host, self.pid, self.program);
-        f.write_str(&crate::describe::printable(&text))?;
+        f.write_str(&crate::describe::brief(&text))?;
         match &self.label {
-            Some(label) => write!(f, " \"{}\"", crate::describe::printable(label)),
+            Some(label) => write!(f, " \"{}\"", crate::describe::brief(label)),
             None => Ok(()),
         }
     }

@@ -236,7 +236,7 @@ async fn keep(
                 }
                 insisted = true;
                 let left = end.since(SystemClock.now());
-                context.console.say("settling", &format!("the lease is kept until {}; again to leave at once", until(left)));
+                context.console.say("note", &format!("the lease is kept until {}; again to leave at once", until(left)));
             }
             _ = gone(lease) => return Ok(()),
             () = SystemClock.sleep_until(end) => return Ok(()),

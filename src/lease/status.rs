@@ -128,7 +128,7 @@ impl fmt::Display for LeaseInfo {
             None => f.write_str("an unknown holder")?,
         }
         if let Some(reason) = &self.reason {
-            write!(f, " for \"{}\"", describe::printable(reason))?;
+            write!(f, " for \"{}\"", describe::brief(reason))?;
         }
         write!(f, ", {}", describe::printable(&self.id))?;
         if let Some(acquired) = self.acquired {
