@@ -10,6 +10,7 @@ the next ones wait. The end of the input ends the process.
 import json
 import random
 import sys
+import time
 import traceback
 from dataclasses import dataclass
 
@@ -114,13 +115,16 @@ class Agent:
         """
         chance = random.Random(seed)
         seen = {"granted": 0, "refused": 0, "overlaps": []}
-        for _ in range(rounds):
+        give_up = time.monotonic() + 90
+        while seen["granted"] < rounds and time.monotonic() < give_up:
             kind = "fsck" if chance.random() < 0.3 else "writer"
             acquire = leases.acquire_fsck if kind == "fsck" else leases.acquire_writer
             try:
                 lease = acquire(self.database)
             except leases.StoreLockedError:
+                # A refusal is quick and a drain is not: without a pause all tries would be spent on one fsck.
                 seen["refused"] += 1
+                time.sleep(chance.random() * 0.04)
                 continue
             seen["granted"] += 1
             inside = self.count(kind, 1)
