@@ -64,7 +64,7 @@ impl<B: Backend> Attempt<B> {
         self.footprint = Footprint::Confirmed;
     }
 
-    /// The write failed: `true` if it is certain that nothing was, or will be, applied.
+    /// The write failed. What was certainly not applied left nothing.
     pub(crate) fn failed(&mut self, fault: Fault) {
         match fault {
             Fault::Busy | Fault::Denied | Fault::Invalid | Fault::Internal => self.footprint = Footprint::None,

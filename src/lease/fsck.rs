@@ -48,18 +48,8 @@ impl<B: Backend> Supervisor<B> {
             if let Some(refusal) = self.own_lease_in_the_way(LeaseKind::Fsck) {
                 return Err(refusal);
             }
-            if waiting.looks_first() && !request.force {
-                match self.call(self.backend.peek()).await {
-                    Ok(None) => {}
-                    Ok(Some(fsck)) => {
-                        waiting.behind(self, &fsck).await?;
-                        continue;
-                    }
-                    Err(error) => {
-                        waiting.trouble(self, error).await?;
-                        continue;
-                    }
-                }
+            if waiting.looks_first() && !request.force && !waiting.way_is_free(self).await? {
+                continue;
             }
             match self.try_install(request).await? {
                 Tried::Done(installed) => return Ok(installed),

@@ -36,6 +36,16 @@ impl Waiting {
         self.waits
     }
 
+    /// Looks for an fsck in the way. `false` after a sleep behind one: look again.
+    pub(crate) async fn way_is_free<B: Backend>(&mut self, supervisor: &Supervisor<B>) -> Result<bool> {
+        match supervisor.call(supervisor.backend.peek()).await {
+            Ok(None) => return Ok(true),
+            Ok(Some(fsck)) => self.behind(supervisor, &fsck).await?,
+            Err(error) => self.trouble(supervisor, error).await?,
+        }
+        Ok(false)
+    }
+
     /// An fsck lease is in the way: says so once, and sleeps, or gives up.
     pub(crate) async fn behind<B: Backend>(
         &mut self,

@@ -23,18 +23,8 @@ impl<B: Backend> Supervisor<B> {
             if let Some(refusal) = self.own_lease_in_the_way(LeaseKind::Writer) {
                 return Err(refusal);
             }
-            if waiting.looks_first() || !self.rules.hold(Rule::InsertThenCheck) {
-                match self.call(self.backend.peek()).await {
-                    Ok(None) => {}
-                    Ok(Some(fsck)) => {
-                        waiting.behind(self, &fsck).await?;
-                        continue;
-                    }
-                    Err(error) => {
-                        waiting.trouble(self, error).await?;
-                        continue;
-                    }
-                }
+            if (waiting.looks_first() || !self.rules.hold(Rule::InsertThenCheck)) && !waiting.way_is_free(self).await? {
+                continue;
             }
             match self.try_writer(request).await? {
                 Tried::Done(hold) => return Ok(hold),
