@@ -57,6 +57,8 @@ mod entropy;
 mod error;
 mod holder;
 mod lease;
+#[cfg(feature = "local")]
+pub mod owner;
 mod request;
 mod store_url;
 mod timing;

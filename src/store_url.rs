@@ -155,6 +155,12 @@ impl StoreName {
         StoreName(name.into())
     }
 
+    /// Of a local store. The name may lose bytes that are no text.
+    #[cfg(feature = "local")]
+    pub(crate) fn path(path: &std::path::Path) -> StoreName {
+        StoreName::new(path.display().to_string())
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -2,6 +2,7 @@
 //! nobody waits for any more makes the supervisor finish or withdraw.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -60,6 +61,8 @@ pub(crate) enum Command {
         force: bool,
         reply: Reply<()>,
     },
+    /// Of the files that a lease consists of.
+    Descriptors(LeaseKey, Reply<Vec<OwnedFd>>),
     Release(LeaseKey, Option<Reply<()>>),
     /// Gives every lease back and ends, when all is confirmed or the patience is over.
     Shutdown {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::backend::{Answer, Backend, FSCK_ID, Record};
+use crate::backend::{Answer, Backend, FSCK_ID, Life, Record};
 use crate::error::{Error, Locked, Result};
 use crate::lease::command::ClearRequest;
 use crate::lease::events::Event;
@@ -93,8 +93,14 @@ impl<B: Backend> Supervisor<B> {
         }
         if !suspects.is_empty() {
             let at_most = records.iter().filter(|r| suspects.contains_key(&r.id)).map(|r| self.judge(r)).max();
-            let leases = suspects.values().cloned().collect();
-            self.tell(Event::Watching { leases, at_most: at_most.unwrap_or_default() });
+            // Those that the store knows to be dead need no watching.
+            let watched = suspects
+                .iter()
+                .filter(|(id, _)| records.iter().any(|record| record.id == **id && record.life != Life::Dead));
+            let leases: Vec<LeaseInfo> = watched.map(|(_, info)| info.clone()).collect();
+            if !leases.is_empty() {
+                self.tell(Event::Watching { leases, at_most: at_most.unwrap_or_default() });
+            }
         }
         let mut watch = PulseWatch::new();
         let mut unanswered: BTreeSet<String> = BTreeSet::new();
@@ -195,12 +201,15 @@ impl<B: Backend> Supervisor<B> {
 
     /// How long a lease has to be watched before it is dead.
     pub(crate) fn watch_length(&self, judged_by: Duration, record: &Record<B::Pulse>) -> Duration {
+        if record.life == Life::Dead {
+            return Duration::ZERO;
+        }
         if self.rules.hold(Rule::WholeWatch) { judged_by } else { self.interval_of(record) * 2 }
     }
 
     /// Whether a lease that looks dead is spared because it is a peer's, which may live without refreshing.
     pub(crate) fn spares(&self, record: &Record<B::Pulse>, peer_is_dead: bool) -> bool {
-        let peer = record.ours.is_none() && !record.malformed;
+        let peer = record.ours.is_none() && !record.malformed && record.life == Life::Unknown;
         peer && !peer_is_dead && self.rules.hold(Rule::SparePeers)
     }
 

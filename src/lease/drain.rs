@@ -75,6 +75,7 @@ impl<B: Backend> Supervisor<B> {
     ) -> Result<Drained> {
         let began = self.clock.now();
         let give_up = began + request.drain_budget;
+        let mut changes = self.backend.changes();
         let (mut generation, mut look) = self.look(attempt, cell, give_up, Detail::Full).await?;
         let first = look.writers.iter().map(|record| (record.id.clone(), self.info(record))).collect();
         let mut drain = Drain { began, give_up, first, watch: PulseWatch::new(), turned_away: BTreeSet::new() };
@@ -98,9 +99,7 @@ impl<B: Backend> Supervisor<B> {
                 let store = self.backend.store().clone();
                 return Err(DrainTimeout { store, budget: request.drain_budget, writers }.into());
             }
-            let jittered = self.entropy.jitter(pause, 0.5);
-            pause = (pause * 2).min(self.timing.poll_max);
-            self.sleep_until((self.clock.now() + jittered).min(give_up)).await;
+            self.nap(&mut pause, &mut changes, give_up).await;
             (generation, look) = self.look(attempt, cell, give_up, Detail::Lean).await?;
         }
     }

@@ -1,6 +1,7 @@
 //! The guards in a holder's hand. Dropping one hands its release to the supervisor.
 
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,6 +126,18 @@ impl Lease {
     pub async fn refresh_heartbeat(&self, force: bool) -> Result<()> {
         let key = self.hold.cell.terms.key.clone();
         self.coordinator.ask(|reply| Command::Refresh { key, force, reply }).await
+    }
+
+    /// Descriptors of the locked files that a lease on a local store consists of; none on another store. The
+    /// kernel frees the lease when they, and all their duplicates, are closed: a command that inherits them
+    /// keeps the lease when its starter is killed. They are closed on execution until somebody says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if there are too many open files.
+    pub async fn descriptors(&self) -> Result<Vec<OwnedFd>> {
+        let key = self.hold.cell.terms.key.clone();
+        self.coordinator.ask(|reply| Command::Descriptors(key, reply)).await
     }
 
     /// Stops refreshing and deletes the lease's document, retrying until the store has confirmed. Touches

@@ -39,10 +39,13 @@ impl<B: Backend> Supervisor<B> {
                     continue;
                 }
             };
+            // Where the store tells of changes, one may be that somebody took a lease's file away.
+            let mut changes = self.backend.changes();
             tokio::select! {
                 biased;
                 () = self.sleep_until(due) => {}
                 () = self.added.notified() => continue,
+                () = changes.next() => {}
             }
             // Everybody is refreshed in the same statement, so that a thousand leases cost one.
             let cells = self.living();
@@ -69,7 +72,7 @@ impl<B: Backend> Supervisor<B> {
             let next = self
                 .living()
                 .iter()
-                .filter(|cell| !matches!(cell.state(), State::Expired(_)))
+                .filter(|cell| !matches!(cell.state(), State::Expired(_)) && !cell.terms.unlimited)
                 .filter_map(|cell| cell.deadline())
                 .min();
             match next {

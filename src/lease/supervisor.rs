@@ -13,7 +13,7 @@ use futures::FutureExt;
 use tokio::sync::{Notify, broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Access, Answer, Backend, BackendError, Fault, HistoryLine, LeaseKey, NewLease};
+use crate::backend::{Access, Answer, Backend, BackendError, Changes, Fault, HistoryLine, LeaseKey, NewLease};
 use crate::clock::{Clock, Moment, within};
 use crate::entropy::Entropy;
 use crate::error::{Error, LossReason, Result};
@@ -171,6 +171,9 @@ impl<B: Backend> Supervisor<B> {
             Command::Refresh { key, force, reply } => {
                 self.answer(reply, async move |this| this.refresh_one(&key, force).await);
             }
+            Command::Descriptors(key, reply) => {
+                let _ = reply.send(self.backend.descriptors(&key).map_err(|error| self.fail(error)));
+            }
             Command::Release(key, reply) => self.release(&key, reply),
             Command::Shutdown { .. } => unreachable!("taken by the loop"),
         }
@@ -263,6 +266,19 @@ impl<B: Backend> Supervisor<B> {
         let jittered = self.entropy.jitter(*pause, 0.5);
         *pause = (*pause * 2).min(self.timing.poll_max);
         self.sleep(jittered).await;
+    }
+
+    /// As [`Supervisor::pause`], at most until `at_most`. A change in the store ends it and starts the doubling
+    /// anew.
+    pub(crate) async fn nap(&self, pause: &mut Duration, changes: &mut Changes, at_most: Moment) {
+        let jittered = self.entropy.jitter(*pause, 0.5);
+        tokio::select! {
+            biased;
+            () = changes.next() => *pause = self.timing.poll_initial,
+            () = self.sleep_until((self.clock.now() + jittered).min(at_most)) => {
+                *pause = (*pause * 2).min(self.timing.poll_max);
+            }
+        }
     }
 
     pub(crate) async fn sleep(&self, duration: Duration) {

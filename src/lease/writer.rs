@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Backend, BackendError, Fault};
+use crate::backend::{Backend, BackendError, Fault, LeaseKey, NO_LAYOUT};
 use crate::error::{Error, Result};
 use crate::lease::Hold;
 use crate::lease::attempt::{Attempt, Tried};
@@ -75,7 +75,8 @@ impl<B: Backend> Supervisor<B> {
         if !self.rules.hold(Rule::GrantBeforeDeadline) {
             sent = self.clock.now();
         }
-        let too_late = self.clock.now() >= sent + self.timing.valid_for();
+        let terms = self.terms(key, LeaseKind::Writer);
+        let too_late = self.clock.now() >= terms.deadline(sent);
         if !look.registered || too_late {
             attempt.withdraw().await;
             let what = if too_late {
@@ -86,7 +87,6 @@ impl<B: Backend> Supervisor<B> {
             return Ok(Tried::Trouble(BackendError::new(Fault::Unknown, what)));
         }
         attempt.confirmed();
-        let terms = Terms { store: self.backend.store().clone(), key, kind: LeaseKind::Writer, timing: self.timing };
         let cell = Arc::new(LeaseCell::new(terms, self.clock.clone(), sent, generation));
         attempt.keep(&cell);
         self.tell(Event::Acquired { id: cell.terms.key.id.clone(), kind: LeaseKind::Writer });
@@ -94,9 +94,12 @@ impl<B: Backend> Supervisor<B> {
     }
 
     pub(crate) fn no_layout(&self) -> Error {
-        Error::invalid_at(
-            self.backend.store(),
-            "it has no layout, so it may be mistyped; if it is the right one, type `lockhouse init`",
-        )
+        Error::invalid_at(self.backend.store(), NO_LAYOUT)
+    }
+
+    /// What is the same for a lease's whole life.
+    pub(crate) fn terms(&self, key: LeaseKey, kind: LeaseKind) -> Terms {
+        let unlimited = self.backend.traits().knows_the_living;
+        Terms { store: self.backend.store().clone(), key, kind, timing: self.timing, unlimited }
     }
 }

@@ -45,7 +45,7 @@ impl Mongo {
     /// Whether leases can be looked at, or made, here.
     pub(super) async fn check(&self, access: Access) -> Answer<()> {
         let exists = self.check_collection().await?;
-        if access == Access::Write && !exists && self.shared() {
+        if access != Access::Look && !exists && self.shared() {
             // Even a lease that is withdrawn at once would leave the collection, and httk-store makes its
             // store only where there is none.
             return Err(refuse(NO_PEER_LAYOUT));
@@ -55,7 +55,7 @@ impl Mongo {
             .map_err(|error| self.faults.look(error))?;
         match access {
             Access::Look => Ok(()),
-            Access::Write => {
+            Access::Init | Access::Write => {
                 self.check_indexes().await?;
                 self.collection
                     .update_one(statements::nothing(), statements::refresh())
