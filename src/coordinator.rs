@@ -18,7 +18,7 @@ use crate::lease::command::{ClearRequest, Command, FsckRequest, Reply, WriterReq
 use crate::lease::status::{HistoryEntry, Status};
 use crate::lease::{Event, events};
 use crate::request::{AcquireFsck, AcquireWriter, Clear};
-use crate::store_url::StoreName;
+use crate::store_url::{StoreName, StoreUrl};
 use crate::timing::LeaseTiming;
 
 /// The longest label and reason, in bytes: they are read by people.
@@ -88,7 +88,12 @@ impl Coordinator {
     ///
     /// `Invalid` if the URL names no store.
     pub fn builder(url: &str) -> Result<CoordinatorBuilder> {
-        Ok(CoordinatorBuilder::new(Target::Url(url.parse()?)))
+        Ok(Coordinator::on(url.parse()?))
+    }
+
+    /// Options before connecting to a store whose URL was parsed before.
+    pub fn on(url: StoreUrl) -> CoordinatorBuilder {
+        CoordinatorBuilder::new(Target::Url(url))
     }
 
     /// A coordinator on a store within this process, for tests: the whole protocol without a server.

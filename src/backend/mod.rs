@@ -81,6 +81,8 @@ pub(crate) enum Life {
     Unknown,
     /// The kernel says that it lives.
     Lives,
+    /// The process that took the lease is gone; what inherited it from that one lives.
+    Inherited,
     /// The kernel says that it is gone.
     Dead,
 }

@@ -99,7 +99,7 @@ impl Lease {
     }
 
     /// How long the lease is valid without another confirmed refresh; zero if it is not. Give a long write a
-    /// time limit below it.
+    /// time limit below it. On a local store, where the kernel knows who lives, [`Duration::MAX`].
     pub fn remaining(&self) -> Duration {
         self.hold.cell.remaining()
     }

@@ -31,6 +31,7 @@ impl<B: Backend> Supervisor<B> {
         Ok(Status {
             schema: SCHEMA,
             store: self.backend.store().clone(),
+            store_bytes: self.backend.store().bytes_if_not_text(),
             backend: self.backend.traits().name,
             now: look.now,
             generation: look.generation,
@@ -60,7 +61,7 @@ impl<B: Backend> Supervisor<B> {
     pub(crate) fn state_of(&self, record: &Record<B::Pulse>) -> LeaseState {
         match record.age_ms {
             _ if record.malformed => LeaseState::Malformed,
-            _ if record.life == Life::Lives => LeaseState::Fresh,
+            _ if matches!(record.life, Life::Lives | Life::Inherited) => LeaseState::Fresh,
             _ if record.life == Life::Dead => LeaseState::Stale,
             Some(age) if age_of(age) < self.judge(record) => LeaseState::Fresh,
             Some(_) => LeaseState::Stale,
@@ -88,6 +89,7 @@ impl<B: Backend> Supervisor<B> {
             phase: ours.phase,
             reason: ours.reason,
             peer,
+            inherited: record.life == Life::Inherited,
             holder: ours.holder,
         }
     }

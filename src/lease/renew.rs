@@ -45,7 +45,8 @@ impl<B: Backend> Supervisor<B> {
                 biased;
                 () = self.sleep_until(due) => {}
                 () = self.added.notified() => continue,
-                () = changes.next() => {}
+                // A busy store changes all the time: once in a while is soon enough.
+                () = changes.next() => self.sleep(self.timing.poll_initial).await,
             }
             // Everybody is refreshed in the same statement, so that a thousand leases cost one.
             let cells = self.living();

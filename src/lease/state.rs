@@ -115,7 +115,11 @@ impl LeaseCell {
 
     /// How long the lease is valid without another refresh; zero if it is not.
     pub(crate) fn remaining(&self) -> Duration {
-        self.deadline().map_or(Duration::ZERO, |deadline| deadline.since(self.clock.now()))
+        match self.deadline() {
+            None => Duration::ZERO,
+            Some(_) if self.terms.unlimited => Duration::MAX,
+            Some(deadline) => deadline.since(self.clock.now()),
+        }
     }
 
     /// `None` once the lease is over.

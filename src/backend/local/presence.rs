@@ -79,6 +79,9 @@ pub(crate) fn record(id: &str, path: &Path) -> Option<Record<LocalPulse>> {
     if let Ok(presence) = serde_json::from_slice::<Presence>(&found.content)
         && presence.id == id
     {
+        if life == Life::Lives && is_gone(&presence.holder) {
+            record.life = Life::Inherited;
+        }
         record.owner = Some(presence.owner);
         record.ours = Some(Ours {
             acquired: Some(presence.acquired),
@@ -90,4 +93,11 @@ pub(crate) fn record(id: &str, path: &Path) -> Option<Record<LocalPulse>> {
         });
     }
     Some(record)
+}
+
+/// Whether the holder was a process of this host and is no more. Decides nothing: the lock does.
+fn is_gone(holder: &Holder) -> bool {
+    let here = Holder::here(None);
+    let of_this_host = holder.host == here.host && holder.boot_id.is_some() && holder.boot_id == here.boot_id;
+    of_this_host && !Path::new(&format!("/proc/{}", holder.pid)).exists()
 }
