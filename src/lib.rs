@@ -52,6 +52,8 @@ mod backend;
 pub mod clock;
 mod connect;
 mod coordinator;
+#[cfg(feature = "local")]
+mod crash;
 pub mod describe;
 mod entropy;
 mod error;

@@ -96,7 +96,7 @@ impl<B: Backend> Supervisor<B> {
             // Those that the store knows to be dead need no watching.
             let watched = suspects
                 .iter()
-                .filter(|(id, _)| records.iter().any(|record| record.id == **id && record.life != Life::Dead));
+                .filter(|(id, _)| records.iter().any(|record| record.id == **id && !self.needs_no_watch(record)));
             let leases: Vec<LeaseInfo> = watched.map(|(_, info)| info.clone()).collect();
             if !leases.is_empty() {
                 self.tell(Event::Watching { leases, at_most: at_most.unwrap_or_default() });
@@ -201,10 +201,15 @@ impl<B: Backend> Supervisor<B> {
 
     /// How long a lease has to be watched before it is dead.
     pub(crate) fn watch_length(&self, judged_by: Duration, record: &Record<B::Pulse>) -> Duration {
-        if record.life == Life::Dead {
+        if self.needs_no_watch(record) {
             return Duration::ZERO;
         }
         if self.rules.hold(Rule::WholeWatch) { judged_by } else { self.interval_of(record) * 2 }
+    }
+
+    /// Whether the store itself knows that nobody who could show a sign of life is behind a lease.
+    pub(crate) fn needs_no_watch(&self, record: &Record<B::Pulse>) -> bool {
+        record.life == Life::Dead || (record.malformed && self.backend.traits().knows_the_living)
     }
 
     /// Whether a lease that looks dead is spared because it is a peer's, which may live without refreshing.

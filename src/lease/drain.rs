@@ -202,7 +202,11 @@ impl<B: Backend> Supervisor<B> {
         }
         // Nobody lives that could still leave, and each has had two of its intervals to show a sign of life.
         let nobody_lives = left.iter().all(|left| left.stale) && spared.len() == left.len();
-        if nobody_lives && spared.iter().all(|left| left.unmoved >= self.interval_of(left.record) * 2) {
+        if nobody_lives
+            && spared
+                .iter()
+                .all(|left| self.needs_no_watch(left.record) || left.unmoved >= self.interval_of(left.record) * 2)
+        {
             let writers: Vec<LeaseInfo> =
                 spared.iter().filter_map(|left| drain.first.get(&left.record.id)).cloned().collect();
             let store = self.backend.store();

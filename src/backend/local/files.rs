@@ -12,6 +12,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+use crate::crash;
+
 /// What makes a file that very file, as long as it is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FileId {
@@ -161,15 +163,25 @@ pub(crate) enum Durability {
     Fleeting,
 }
 
-/// Replaces a file whole: nobody ever reads half of it.
+/// Replaces a file whole: nobody ever reads half of it. Only one process may do so at a time, the one that holds
+/// the election which the file belongs to: what a killed one left is written over.
 pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> io::Result<()> {
-    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let temporary = directory.join(temporary_name());
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let mut new_name = name.to_owned();
+    new_name.push(".new");
+    let temporary = directory.join(new_name);
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut file = create_new(&temporary)?;
     let written = file.write_all(content).and_then(|()| match durability {
         Durability::Synced => file.sync_all(),
         Durability::Fleeting => Ok(()),
     });
+    crash::point("replacement-written");
     if let Err(error) = written.and_then(|()| std::fs::rename(&temporary, path)) {
         let _ = std::fs::remove_file(&temporary);
         return Err(error);

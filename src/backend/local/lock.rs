@@ -30,6 +30,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::files::{self, FileId};
+use crate::crash;
 
 #[cfg(test)]
 mod tests;
@@ -98,6 +99,7 @@ pub(crate) fn elect(path: &Path) -> io::Result<Elected> {
         }
         // The file may have been exchanged between opening and locking.
         if files::id_at(path)? == Some(id) {
+            crash::point("elected");
             return Ok(Elected::Held(HeldLock::new(file, path.to_owned(), id)));
         }
     }
@@ -115,6 +117,7 @@ pub(crate) fn publish(path: &Path, content: &[u8]) -> io::Result<HeldLock> {
     for _ in 0..TRIES {
         let temporary = directory.join(files::temporary_name());
         let mut file = files::create_new(&temporary)?;
+        crash::point("presence-created");
         // Whoever cleans up may have taken the file for a dead one's before it was locked: he has a shared lock
         // on it, or has removed it already.
         if !try_lock(&file, FlockOperation::NonBlockingLockExclusive)? {
@@ -122,7 +125,11 @@ pub(crate) fn publish(path: &Path, content: &[u8]) -> io::Result<HeldLock> {
             continue;
         }
         let id = FileId::of(&file)?;
-        let renamed = file.write_all(content).and_then(|()| std::fs::rename(&temporary, path));
+        let renamed = file.write_all(content).and_then(|()| {
+            crash::point("presence-locked");
+            std::fs::rename(&temporary, path)
+        });
+        crash::point("presence-published");
         match renamed {
             Ok(()) => return Ok(HeldLock::new(file, path.to_owned(), id)),
             Err(error) if error.kind() == io::ErrorKind::NotFound && directory.is_dir() => {}

@@ -43,6 +43,7 @@ use crate::backend::{
     Access, Answer, Backend, BackendError, Changes, Detail, FSCK_ID, Fault, FsckLook, Grant, HistoryLine, Init,
     Install, LeaseKey, Life, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
 };
+use crate::crash;
 use crate::error::Result;
 use crate::lease::status::{HistoryEntry, LeaseKind, Phase};
 use crate::store_url::StoreName;
@@ -236,10 +237,12 @@ impl Local {
                 tracing::debug!(%error, path = %path.display(), "a presence file cannot be removed");
             }
         };
+        crash::point("releasing");
         match holding {
             Holding::Writer(lock) => withdraw(lock),
             Holding::Fsck(locks) => {
                 withdraw(locks.presence);
+                crash::point("presence-withdrawn");
                 drop(locks.election);
             }
         }
@@ -362,6 +365,7 @@ impl Backend for Local {
         if now != Some(generation) || (bump && !self.raise(generation)?) {
             return Ok(Grant::GenerationMoved);
         }
+        crash::point("raised");
         let mut held = self.held.borrow_mut();
         let Some(Holding::Fsck(locks)) = held.get_mut(key) else { return Ok(Grant::Displaced) };
         locks.says.phase = Some(Phase::Exclusive);

@@ -63,12 +63,12 @@ pub(crate) fn record(id: &str, path: &Path) -> Option<Record<LocalPulse>> {
     let (found, life) = match lock::look(path) {
         Looked::Absent => return None,
         Looked::Strange(why) => {
-            tracing::warn!(why, "in the place of a lease");
+            tracing::debug!(why, "in the place of a lease");
             let file = super::files::id_at(path).ok().flatten();
             return Some(empty(Life::Unknown, true, file));
         }
         Looked::Unclear(error) => {
-            tracing::warn!(%error, path = %path.display(), "whether its holder lives cannot be told; it counts as living");
+            tracing::debug!(%error, path = %path.display(), "whether its holder lives cannot be told; it counts as living");
             return Some(empty(Life::Lives, false, None));
         }
         Looked::Dead(found) => (found, Life::Dead),
