@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::holder::Holder;
 use crate::lease::command::{ClearRequest, Command, FsckRequest, Reply, WriterRequest};
 use crate::lease::status::{HistoryEntry, Status};
-use crate::lease::{Event, events};
+use crate::lease::{Event, GateOptions, WriterGate, events};
 use crate::request::{AcquireFsck, AcquireWriter, Clear};
 use crate::store_url::{StoreName, StoreUrl};
 use crate::timing::LeaseTiming;
@@ -125,6 +125,26 @@ impl Coordinator {
         AcquireWriter { coordinator: self.clone(), request: WriterRequest::default() }
     }
 
+    /// A gate: one writer lease that all writes of this process share, entered at the price of an atomic. Each call
+    /// makes another gate with a lease of its own; clone one to share it.
+    ///
+    /// ```
+    /// # futures::executor::block_on(async {
+    /// # let store = lockhouse::MemoryStore::new();
+    /// # let coordinator = lockhouse::Coordinator::on_memory(&store).connect().await?;
+    /// # coordinator.init().await?;
+    /// let gate = coordinator.gate(lockhouse::GateOptions::default());
+    /// let guard = gate.enter().await?;
+    /// // … write, with a time limit below guard.remaining(), and wait for the answer …
+    /// guard.check()?;
+    /// drop(guard);
+    /// # Ok::<(), lockhouse::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn gate(&self, options: GateOptions) -> WriterGate {
+        WriterGate::new(self.clone(), options)
+    }
+
     /// Acquires the fsck lease when awaited.
     pub fn acquire_fsck(&self) -> AcquireFsck {
         let request = FsckRequest {
@@ -209,7 +229,7 @@ impl Coordinator {
         self.answer(answer).await
     }
 
-    fn ended(&self) -> Error {
+    pub(crate) fn ended(&self) -> Error {
         Error::unavailable_at(&self.0.store, "the coordinator has been shut down; connect again")
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::LeaseKey;
 use crate::coordinator::Coordinator;
 use crate::error::{Error, Result};
 use crate::lease::command::Command;
@@ -27,6 +28,12 @@ pub(crate) struct Hold {
 impl Hold {
     pub(crate) fn new(cell: Arc<LeaseCell>, commands: mpsc::UnboundedSender<Command>) -> Hold {
         Hold { cell, commands, handed_back: false }
+    }
+
+    /// Takes the release into the caller's own hands.
+    pub(crate) fn into_key(mut self) -> LeaseKey {
+        self.handed_back = true;
+        self.cell.terms.key.clone()
     }
 }
 

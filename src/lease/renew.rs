@@ -225,6 +225,7 @@ impl<B: Backend> Supervisor<B> {
 
     /// What the look after a refresh means for each lease.
     fn conclude(&self, cells: &[Arc<LeaseCell>], matched: &[(Arc<LeaseCell>, Moment)], look: &RefreshLook) {
+        self.fsck_in_the_way.send_replace(look.fsck.is_some());
         for cell in cells {
             let own_generation = cell.generation();
             let why = match (cell.terms.kind, &look.fsck) {

@@ -44,6 +44,8 @@ pub(crate) struct Terms {
     pub(crate) timing: LeaseTiming,
     /// The store itself knows when the holder is gone: the lease has no deadline.
     pub(crate) unlimited: bool,
+    /// It is a gate's.
+    pub(crate) gated: bool,
 }
 
 impl Terms {
@@ -268,6 +270,7 @@ mod tests {
             kind: LeaseKind::Writer,
             timing: LeaseTiming::default(),
             unlimited: false,
+            gated: false,
         };
         let cell = LeaseCell::new(terms, Arc::new(clock.clone()), clock.now(), 7);
         (clock, cell)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::{Notify, broadcast, mpsc};
+use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Access, Answer, Backend, BackendError, Changes, Fault, HistoryLine, LeaseKey, NewLease};
@@ -62,6 +62,8 @@ pub(crate) struct Supervisor<B: Backend> {
     /// Somebody waits for the end, but not for long: what was to be repeated later is repeated now.
     pub(crate) hurry: Cell<bool>,
     pub(crate) hurried: Notify,
+    /// Whether the last look found an fsck, which gates have to close for.
+    pub(crate) fsck_in_the_way: watch::Sender<bool>,
     writable: Cell<bool>,
     panicked: Cell<bool>,
     stop: Notify,
@@ -99,6 +101,7 @@ impl<B: Backend> Supervisor<B> {
             settled: Notify::new(),
             hurry: Cell::new(false),
             hurried: Notify::new(),
+            fsck_in_the_way: watch::Sender::new(false),
             writable: Cell::new(false),
             panicked: Cell::new(false),
             stop: Notify::new(),
@@ -170,6 +173,10 @@ impl<B: Backend> Supervisor<B> {
             }
             Command::Refresh { key, force, reply } => {
                 self.answer(reply, async move |this| this.refresh_one(&key, force).await);
+            }
+            Command::Gate(parts) => self.spawn(async move |this| this.keep_gate(parts).await),
+            Command::WhyClosed { after, reply } => {
+                self.answer(reply, async move |this| this.why_closed(after).await);
             }
             Command::Descriptors(key, reply) => {
                 let _ = reply.send(self.backend.descriptors(&key).map_err(|error| self.fail(error)));
@@ -329,7 +336,10 @@ impl<B: Backend> Supervisor<B> {
     /// A lease of this coordinator that a new one of `kind` would wait for for ever.
     pub(crate) fn own_lease_in_the_way(&self, kind: LeaseKind) -> Option<Error> {
         let leases = self.leases.borrow();
-        let standing = |kept: &&Kept<B::Session>| !matches!(kept.cell.state(), State::Lost(_) | State::Released);
+        let standing = |kept: &&Kept<B::Session>| {
+            let over = matches!(kept.cell.state(), State::Lost(_) | State::Released);
+            !over && !kept.cell.terms.gated
+        };
         let conflicts = |kept: &&Kept<B::Session>| match kind {
             LeaseKind::Fsck => true,
             LeaseKind::Writer => kept.cell.terms.kind == LeaseKind::Fsck,

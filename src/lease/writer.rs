@@ -20,7 +20,9 @@ impl<B: Backend> Supervisor<B> {
         self.writable(request.wait).await?;
         let mut waiting = Waiting::new(self, request.wait);
         loop {
-            if let Some(refusal) = self.own_lease_in_the_way(LeaseKind::Writer) {
+            if !request.gated
+                && let Some(refusal) = self.own_lease_in_the_way(LeaseKind::Writer)
+            {
                 return Err(refusal);
             }
             if (waiting.looks_first() || !self.rules.hold(Rule::InsertThenCheck)) && !waiting.way_is_free(self).await? {
@@ -75,7 +77,7 @@ impl<B: Backend> Supervisor<B> {
         if !self.rules.hold(Rule::GrantBeforeDeadline) {
             sent = self.clock.now();
         }
-        let terms = self.terms(key, LeaseKind::Writer);
+        let terms = Terms { gated: request.gated, ..self.terms(key, LeaseKind::Writer) };
         let too_late = self.clock.now() >= terms.deadline(sent);
         if !look.registered || too_late {
             attempt.withdraw().await;
@@ -89,6 +91,7 @@ impl<B: Backend> Supervisor<B> {
         attempt.confirmed();
         let cell = Arc::new(LeaseCell::new(terms, self.clock.clone(), sent, generation));
         attempt.keep(&cell);
+        self.fsck_in_the_way.send_replace(false);
         self.tell(Event::Acquired { id: cell.terms.key.id.clone(), kind: LeaseKind::Writer });
         Ok(Tried::Done(attempt.succeed(cell)))
     }
@@ -100,6 +103,6 @@ impl<B: Backend> Supervisor<B> {
     /// What is the same for a lease's whole life.
     pub(crate) fn terms(&self, key: LeaseKey, kind: LeaseKind) -> Terms {
         let unlimited = self.backend.traits().knows_the_living;
-        Terms { store: self.backend.store().clone(), key, kind, timing: self.timing, unlimited }
+        Terms { store: self.backend.store().clone(), key, kind, timing: self.timing, unlimited, gated: false }
     }
 }

@@ -6,6 +6,7 @@ mod support;
 
 mod acquiring;
 mod clearing;
+mod gating;
 mod holding;
 mod leaving;
 mod looking;
@@ -72,6 +73,21 @@ mod on {
         events_come_in_order,
         the_deadline_comes_before_the_stale_age,
         a_lease_that_was_cut_off_comes_back_unless_somebody_came_in_between;
+    );
+
+    contract!(
+        gating:
+        all_writes_of_a_process_share_one_lease,
+        a_gate_closes_for_an_fsck_and_opens_after_it,
+        a_gate_can_be_told_to_fail,
+        an_entry_waits_no_longer_than_it_was_told,
+        an_idle_gate_gives_its_lease_back,
+        a_gate_goes_with_its_last_handle,
+        an_entry_that_nobody_waits_for_leaves_nothing,
+        an_entry_hears_why_there_can_be_no_lease,
+        nobody_is_inside_while_an_fsck_is_alone;
+        aging:
+        a_gate_that_is_cut_off_closes_and_opens_anew;
     );
 
     contract!(
