@@ -144,6 +144,20 @@ pub(crate) fn publish(path: &Path, content: &[u8]) -> io::Result<HeldLock> {
 
 /// Looks at a presence file without disturbing its holder.
 pub(crate) fn look(path: &Path) -> Looked {
+    look_for(path, Wanted::Content)
+}
+
+/// What a look is to bring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Whether its holder lives, and what it says.
+    Content,
+    /// Only whether its holder lives.
+    Life,
+}
+
+/// As [`look`]; what is not wanted is left empty.
+pub(crate) fn look_for(path: &Path, wanted: Wanted) -> Looked {
     for _ in 0..LOOKS {
         let file = match files::open_to_look(path) {
             Ok(Some(file)) => file,
@@ -160,7 +174,11 @@ pub(crate) fn look(path: &Path) -> Looked {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Looked::Strange(error.to_string()),
             Err(error) => return Looked::Unclear(error),
         };
-        let content = match files::read_up_to(&file, LONGEST) {
+        let content = match wanted {
+            Wanted::Life => Ok(Vec::new()),
+            Wanted::Content => files::read_up_to(&file, LONGEST),
+        };
+        let content = match content {
             Ok(content) => content,
             Err(error) => return Looked::Unclear(error),
         };

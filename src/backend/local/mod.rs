@@ -50,7 +50,7 @@ use crate::store_url::StoreName;
 
 use files::FileId;
 use layout::Layout;
-use lock::{Elected, HeldLock, Looked};
+use lock::{Elected, HeldLock, Looked, Wanted};
 use path::StorePath;
 use presence::{LocalPulse, Presence};
 use trouble::Trouble;
@@ -163,11 +163,11 @@ impl Local {
 
     /// The fsck in the way, if a living one is, or something that may be one.
     fn living_fsck(&self) -> Option<Record<LocalPulse>> {
-        presence::record(FSCK_ID, &self.path.fsck()).filter(|record| record.life != Life::Dead)
+        presence::record(FSCK_ID, &self.path.fsck(), Wanted::Content).filter(|record| record.life != Life::Dead)
     }
 
     /// Every writer's record, dead ones too.
-    fn writers(&self) -> Answer<Vec<Record<LocalPulse>>> {
+    fn writers(&self, wanted: Wanted) -> Answer<Vec<Record<LocalPulse>>> {
         let directory = self.path.writers();
         let entries = match std::fs::read_dir(&directory) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -179,7 +179,7 @@ impl Local {
             let name = entry.file_name();
             // Not ours if it is no text.
             let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".json")) else { continue };
-            records.extend(presence::record(&format!("lease/{name}"), &entry.path()));
+            records.extend(presence::record(&format!("lease/{name}"), &entry.path(), wanted));
         }
         Ok(records)
     }
@@ -314,7 +314,7 @@ impl Backend for Local {
 
     async fn register(&self, (): &mut (), lease: &NewLease) -> Answer<()> {
         if self.registered.get().is_multiple_of(TIDY_EVERY) {
-            self.tidy(&self.writers()?);
+            self.tidy(&self.writers(Wanted::Life)?);
         }
         self.registered.set(self.registered.get() + 1);
         let path = self.writer_path(&lease.key.id);
@@ -345,9 +345,13 @@ impl Backend for Local {
         Ok(matches!(self.install(session, lease).await?, Install::Mine))
     }
 
-    async fn look_fsck(&self, (): &mut (), key: &LeaseKey, _detail: Detail) -> Answer<FsckLook<LocalPulse>> {
-        let fsck = if self.is_standing(key)? { presence::record(FSCK_ID, &self.path.fsck()) } else { None };
-        let mut writers = self.writers()?;
+    async fn look_fsck(&self, (): &mut (), key: &LeaseKey, detail: Detail) -> Answer<FsckLook<LocalPulse>> {
+        let fsck =
+            if self.is_standing(key)? { presence::record(FSCK_ID, &self.path.fsck(), Wanted::Content) } else { None };
+        let mut writers = self.writers(match detail {
+            Detail::Full => Wanted::Content,
+            Detail::Lean => Wanted::Life,
+        })?;
         self.tidy(&writers);
         writers.retain(|record| record.life != Life::Dead);
         Ok(FsckLook { fsck, generation: self.generation()?, writers, foreign_fences: false })
@@ -404,8 +408,8 @@ impl Backend for Local {
     }
 
     async fn look(&self) -> Answer<StoreLook<LocalPulse>> {
-        let mut leases = self.writers()?;
-        leases.extend(presence::record(FSCK_ID, &self.path.fsck()));
+        let mut leases = self.writers(Wanted::Content)?;
+        leases.extend(presence::record(FSCK_ID, &self.path.fsck(), Wanted::Content));
         Ok(StoreLook { now: crate::clock::wall(), generation: self.generation()?, leases })
     }
 
@@ -419,7 +423,7 @@ impl Backend for Local {
             },
             _ => None,
         };
-        let Some(record) = presence::record(id, &path).filter(|record| record.pulse == *pulse) else {
+        let Some(record) = presence::record(id, &path, Wanted::Life).filter(|record| record.pulse == *pulse) else {
             return Ok(false);
         };
         let removed = match (record.life, lock::look(&path)) {

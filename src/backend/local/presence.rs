@@ -2,12 +2,13 @@
 //! the lock on the file says whether it is true.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::files::FileId;
-use super::lock::{self, Looked};
+use super::lock::{self, Looked, Wanted};
 use crate::backend::{Life, NewLease, Ours, Record};
 use crate::holder::Holder;
 use crate::lease::status::{LeaseKind, Phase};
@@ -49,7 +50,7 @@ impl Presence {
 pub(crate) struct LocalPulse(Option<FileId>);
 
 /// What a look at a lease's presence file found, as a record. `None`: there is no file.
-pub(crate) fn record(id: &str, path: &Path) -> Option<Record<LocalPulse>> {
+pub(crate) fn record(id: &str, path: &Path, wanted: Wanted) -> Option<Record<LocalPulse>> {
     let empty = |life, malformed, file| Record {
         id: id.to_owned(),
         owner: None,
@@ -60,7 +61,7 @@ pub(crate) fn record(id: &str, path: &Path) -> Option<Record<LocalPulse>> {
         malformed,
         ours: None,
     };
-    let (found, life) = match lock::look(path) {
+    let (found, life) = match lock::look_for(path, wanted) {
         Looked::Absent => return None,
         Looked::Strange(why) => {
             tracing::debug!(why, "in the place of a lease");
@@ -76,7 +77,8 @@ pub(crate) fn record(id: &str, path: &Path) -> Option<Record<LocalPulse>> {
     };
     let mut record = empty(life, false, Some(found.id));
     // Somebody lives, or has lived, whatever the file says.
-    if let Ok(presence) = serde_json::from_slice::<Presence>(&found.content)
+    if wanted == Wanted::Content
+        && let Ok(presence) = serde_json::from_slice::<Presence>(&found.content)
         && presence.id == id
     {
         if life == Life::Lives && is_gone(&presence.holder) {
@@ -97,7 +99,8 @@ pub(crate) fn record(id: &str, path: &Path) -> Option<Record<LocalPulse>> {
 
 /// Whether the holder was a process of this host and is no more. Decides nothing: the lock does.
 fn is_gone(holder: &Holder) -> bool {
-    let here = Holder::here(None);
+    static HERE: OnceLock<Holder> = OnceLock::new();
+    let here = HERE.get_or_init(|| Holder::here(None));
     let of_this_host = holder.host == here.host && holder.boot_id.is_some() && holder.boot_id == here.boot_id;
     of_this_host && !Path::new(&format!("/proc/{}", holder.pid)).exists()
 }
