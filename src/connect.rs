@@ -17,10 +17,10 @@ use crate::entropy::Entropy;
 use crate::error::{Error, Result};
 use crate::holder::Holder;
 use crate::lease::command::Command;
-use crate::lease::events;
 #[cfg(feature = "mongo")]
 use crate::lease::supervisor::CONNECT_LIMIT;
 use crate::lease::supervisor::Supervisor;
+use crate::lease::{Watch, events};
 use crate::store_url::StoreUrl;
 use crate::timing::{LeaseTiming, PEER_STALE_AFTER};
 
@@ -41,6 +41,7 @@ pub struct CoordinatorBuilder {
     reason: Option<String>,
     clock: Arc<dyn Clock>,
     file_systems: Vec<String>,
+    watch: Watch,
 }
 
 impl CoordinatorBuilder {
@@ -53,6 +54,7 @@ impl CoordinatorBuilder {
             reason: None,
             clock: Arc::new(SystemClock),
             file_systems: Vec::new(),
+            watch: Watch::default(),
         }
     }
 
@@ -86,6 +88,12 @@ impl CoordinatorBuilder {
     /// that use the store. No network file system can be allowed.
     pub fn allow_file_system(mut self, kind: impl Into<String>) -> Self {
         self.file_systems.push(kind.into());
+        self
+    }
+
+    /// Whether the store tells of changes, or is only asked: [`Watch::Auto`] unless said otherwise.
+    pub fn watch(mut self, watch: Watch) -> Self {
+        self.watch = watch;
         self
     }
 
@@ -257,6 +265,7 @@ fn prepare<B: Backend>(backend: B, builder: &CoordinatorBuilder, entropy: Entrop
         builder.clock.clone(),
         entropy,
         timing,
+        builder.watch,
         holder.clone(),
         builder.reason.clone(),
         events.clone(),

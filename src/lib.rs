@@ -74,7 +74,7 @@ pub use error::{DrainTimeout, Error, ErrorKind, Failure, LeaseLost, Locked, Loss
 pub use holder::Holder;
 pub use lease::status::{HistoryEntry, LeaseInfo, LeaseKind, LeaseState, Phase, Status, StoreState};
 pub use lease::{Cleared, DrainProgress, Event, FsckLease, Lease, WriterLease};
-pub use lease::{GateOptions, GateState, OnFsck, WriteGuard, WriterGate};
+pub use lease::{GateOptions, GateState, OnFsck, Watch, WriteGuard, WriterGate};
 pub use request::{AcquireFsck, AcquireWriter, Clear};
 pub use store_url::{MongoUrl, StoreName, StoreUrl};
 pub use timing::{LeaseTiming, PEER_STALE_AFTER};

@@ -199,8 +199,20 @@ pub(crate) struct Traits {
 pub(crate) const NO_LAYOUT: &str =
     "it has no layout, so it may be mistyped; if it is the right one, type `lockhouse init`";
 
+/// What a sleeper wants to hear of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// Leases that go: for a draining fsck, and for whoever waits behind one.
+    Departure,
+    /// An fsck that comes: for the gates of a process.
+    Arrival {
+        /// However busy the store is.
+        always: bool,
+    },
+}
+
 /// Hears of changes in a store, where its backend can tell. They only ever shorten a sleep.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Changes(Option<watch::Receiver<()>>);
 
 impl Changes {
@@ -209,13 +221,14 @@ impl Changes {
         Changes(None)
     }
 
-    #[cfg(feature = "local")]
-    pub(crate) fn told_by(receiver: watch::Receiver<()>) -> Changes {
+    #[cfg(any(feature = "local", feature = "mongo"))]
+    pub(crate) fn told_by(mut receiver: watch::Receiver<()>) -> Changes {
+        // The first change is told at once: what the sleeper has looked at may be older than the telling.
+        receiver.mark_changed();
         Changes(Some(receiver))
     }
 
     /// Whether something is told at all, still.
-    #[cfg(feature = "local")]
     pub(crate) fn are_told(&self) -> bool {
         self.0.as_ref().is_some_and(|receiver| receiver.has_changed().is_ok())
     }
@@ -241,8 +254,9 @@ pub(crate) trait Backend: 'static {
 
     fn store(&self) -> &StoreName;
     fn traits(&self) -> Traits;
-    /// Hears of what changes from now on. Asked for before the look that a sleep follows.
-    fn changes(&self) -> Changes {
+    /// Hears of what changes from now on. The first change is told as soon as the telling works, for whatever came
+    /// before.
+    fn changes(&self, _of: Awaited) -> Changes {
         Changes::untold()
     }
     /// Descriptors that keep the lease for as long as any process has them open. None where a lease is no file.

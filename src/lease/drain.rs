@@ -75,7 +75,7 @@ impl<B: Backend> Supervisor<B> {
     ) -> Result<Drained> {
         let began = self.clock.now();
         let give_up = began + request.drain_budget;
-        let mut changes = self.backend.changes();
+        let mut changes = None;
         let (mut generation, mut look) = self.look(attempt, cell, give_up, Detail::Full).await?;
         let first = look.writers.iter().map(|record| (record.id.clone(), self.info(record))).collect();
         let mut drain = Drain { began, give_up, first, watch: PulseWatch::new(), turned_away: BTreeSet::new() };

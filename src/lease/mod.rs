@@ -58,6 +58,7 @@ pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod supervisor;
 mod wait;
+pub(crate) mod watch;
 mod writer;
 
 pub use dead::Cleared;
@@ -68,3 +69,4 @@ pub(crate) use guard::Hold;
 pub use guard::{FsckLease, Lease, WriterLease};
 #[cfg(test)]
 pub(crate) use rules::Rules;
+pub use watch::Watch;

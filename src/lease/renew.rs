@@ -13,6 +13,7 @@ use crate::lease::rules::Rule;
 use crate::lease::state::{Confirmation, LeaseCell, State};
 use crate::lease::status::{LeaseKind, Phase};
 use crate::lease::supervisor::Supervisor;
+use crate::lease::watch::Arrivals;
 
 /// How one round of refreshing ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,7 @@ impl<B: Backend> Supervisor<B> {
         let interval = self.timing.refresh_interval;
         let mut failed_pause = self.timing.poll_initial;
         let mut fruitless = 0;
+        let mut arrivals = Arrivals::default();
         loop {
             let due = match self.first_due() {
                 Some(due) => due,
@@ -39,14 +41,12 @@ impl<B: Backend> Supervisor<B> {
                     continue;
                 }
             };
-            // Where the store tells of changes, one may be that somebody took a lease's file away.
-            let mut changes = self.backend.changes();
             tokio::select! {
                 biased;
                 () = self.sleep_until(due) => {}
                 () = self.added.notified() => continue,
                 // A busy store changes all the time: once in a while is soon enough.
-                () = changes.next() => self.sleep(self.timing.poll_initial).await,
+                () = arrivals.next(&self) => self.sleep(self.timing.poll_initial).await,
             }
             // Everybody is refreshed in the same statement, so that a thousand leases cost one.
             let cells = self.living();
@@ -126,6 +126,11 @@ impl<B: Backend> Supervisor<B> {
         let half = self.timing.refresh_interval / 2;
         let oldest = self.living().iter().map(|cell| cell.last_sent()).min()?;
         Some(oldest + self.entropy.jitter(half, 0.9))
+    }
+
+    /// Whether a gate of this process holds a lease.
+    pub(crate) fn has_open_gates(&self) -> bool {
+        self.leases.borrow().values().any(|kept| kept.cell.terms.gated)
     }
 
     /// The leases that are still refreshed.

@@ -13,7 +13,7 @@ use futures::FutureExt;
 use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Access, Answer, Backend, BackendError, Changes, Fault, HistoryLine, LeaseKey, NewLease};
+use crate::backend::{Access, Answer, Awaited, Backend, BackendError, Changes, Fault, HistoryLine, LeaseKey, NewLease};
 use crate::clock::{Clock, Moment, within};
 use crate::entropy::Entropy;
 use crate::error::{Error, LossReason, Result};
@@ -24,6 +24,7 @@ use crate::lease::events::Event;
 use crate::lease::rules::Rules;
 use crate::lease::state::{LeaseCell, State};
 use crate::lease::status::LeaseKind;
+use crate::lease::watch::Watch;
 use crate::timing::LeaseTiming;
 
 /// How long connecting may take.
@@ -45,6 +46,7 @@ pub(crate) struct Supervisor<B: Backend> {
     pub(crate) entropy: Entropy,
     pub(crate) timing: LeaseTiming,
     pub(crate) rules: Rules,
+    pub(crate) watch: Watch,
     holder: Holder,
     reason: Option<String>,
     events: broadcast::Sender<Event>,
@@ -78,6 +80,7 @@ impl<B: Backend> Supervisor<B> {
         clock: Arc<dyn Clock>,
         entropy: Entropy,
         timing: LeaseTiming,
+        watch: Watch,
         holder: Holder,
         reason: Option<String>,
         events: broadcast::Sender<Event>,
@@ -89,6 +92,7 @@ impl<B: Backend> Supervisor<B> {
             entropy,
             timing,
             rules: Rules::default(),
+            watch,
             holder,
             reason,
             events,
@@ -275,9 +279,13 @@ impl<B: Backend> Supervisor<B> {
         self.sleep(jittered).await;
     }
 
-    /// As [`Supervisor::pause`], at most until `at_most`. A change in the store ends it and starts the doubling
-    /// anew.
-    pub(crate) async fn nap(&self, pause: &mut Duration, changes: &mut Changes, at_most: Moment) {
+    /// As [`Supervisor::pause`], at most until `at_most`. A lease that goes ends it and starts the doubling anew;
+    /// being told of that begins with the first nap.
+    pub(crate) async fn nap(&self, pause: &mut Duration, changes: &mut Option<Changes>, at_most: Moment) {
+        let changes = changes.get_or_insert_with(|| match self.watch {
+            Watch::Never => Changes::untold(),
+            Watch::Auto | Watch::Always => self.backend.changes(Awaited::Departure),
+        });
         let jittered = self.entropy.jitter(*pause, 0.5);
         tokio::select! {
             biased;

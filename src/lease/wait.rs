@@ -17,7 +17,7 @@ pub(crate) struct Waiting {
     waits: bool,
     pause: Duration,
     told: Option<(Option<String>, LeaseState)>,
-    changes: Changes,
+    changes: Option<Changes>,
 }
 
 impl Waiting {
@@ -29,7 +29,7 @@ impl Waiting {
             waits: !wait.is_zero(),
             pause: supervisor.timing.poll_initial,
             told: None,
-            changes: if wait.is_zero() { Changes::untold() } else { supervisor.backend.changes() },
+            changes: None,
         }
     }
 

@@ -97,9 +97,9 @@ pub(crate) async fn the_last_coordinator_may_go_inside_an_async_context(store: S
 }
 
 /// Ends somewhere between nothing sent and everything answered, wherever that is on this machine. A timer is too
-/// coarse for a store in the process: there it is a number of turns, and every tenth time none at all.
+/// coarse for a store without a server: there it is a number of turns, and every tenth time none at all.
 async fn impatience(store: &Store) {
-    if !store.is_memory() {
+    if !store.answers_at_once() {
         return tokio::time::sleep(Duration::from_micros(fastrand::u64(0..6000))).await;
     }
     let turns = if fastrand::u32(0..10) == 0 { 0 } else { fastrand::u32(0..3000) };

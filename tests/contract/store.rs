@@ -59,6 +59,17 @@ impl Store {
         matches!(self.0, Kind::Memory(_))
     }
 
+    /// Nothing lies between a process and the store.
+    pub(crate) fn answers_at_once(&self) -> bool {
+        match &self.0 {
+            Kind::Memory(_) => true,
+            #[cfg(feature = "local")]
+            Kind::Local(_) => true,
+            #[cfg(feature = "mongo")]
+            Kind::Mongo(_) => false,
+        }
+    }
+
     pub(crate) fn builder(&self) -> CoordinatorBuilder {
         match &self.0 {
             Kind::Memory(store) => Coordinator::on_memory(store),

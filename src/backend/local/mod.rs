@@ -40,8 +40,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use crate::backend::{
-    Access, Answer, Backend, BackendError, Changes, Detail, FSCK_ID, Fault, FsckLook, Grant, HistoryLine, Init,
-    Install, LeaseKey, Life, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
+    Access, Answer, Awaited, Backend, BackendError, Changes, Detail, FSCK_ID, Fault, FsckLook, Grant, HistoryLine,
+    Init, Install, LeaseKey, Life, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
 };
 use crate::crash;
 use crate::error::Result;
@@ -64,7 +64,7 @@ pub(crate) struct Local {
     name: StoreName,
     allowed: Vec<String>,
     held: RefCell<BTreeMap<LeaseKey, Holding>>,
-    changes: RefCell<Option<Changes>>,
+    changes: RefCell<Option<tokio::sync::watch::Receiver<()>>>,
     registered: std::cell::Cell<usize>,
 }
 
@@ -267,16 +267,18 @@ impl Backend for Local {
         }
     }
 
-    fn changes(&self) -> Changes {
+    fn changes(&self, _of: Awaited) -> Changes {
         let mut changes = self.changes.borrow_mut();
-        if !changes.as_ref().is_some_and(Changes::are_told) {
-            let started = watch::changes(&[&self.path.leases(), &self.path.writers()]);
-            *changes = Some(started.unwrap_or_else(|error| {
-                tracing::debug!(%error, store = %self.name, "no directory events; polling instead");
-                Changes::untold()
-            }));
+        if changes.as_ref().is_none_or(|running| running.has_changed().is_err()) {
+            *changes = match watch::changes(&[&self.path.leases(), &self.path.writers()]) {
+                Ok(started) => Some(started),
+                Err(error) => {
+                    tracing::debug!(%error, store = %self.name, "no directory events; polling instead");
+                    None
+                }
+            };
         }
-        changes.clone().unwrap_or_else(Changes::untold)
+        changes.clone().map_or_else(Changes::untold, Changes::told_by)
     }
 
     async fn ready(&self, access: Access) -> Answer<()> {

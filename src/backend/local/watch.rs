@@ -13,8 +13,6 @@ use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-use crate::backend::Changes;
-
 #[expect(unsafe_code, reason = "a descriptor is handed to the runtime's poller")]
 fn pollable(events: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an owned descriptor stays the same and open for as long as the value lives, which owns it.
@@ -23,7 +21,7 @@ fn pollable(events: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
 
 /// Starts watching directories. Runs as a task of the caller's local set, until the directories go or nobody
 /// listens any more.
-pub(crate) fn changes(directories: &[&Path]) -> std::io::Result<Changes> {
+pub(crate) fn changes(directories: &[&Path]) -> std::io::Result<watch::Receiver<()>> {
     let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
     let of_interest = WatchFlags::DELETE
         | WatchFlags::MOVED_FROM
@@ -68,5 +66,5 @@ pub(crate) fn changes(directories: &[&Path]) -> std::io::Result<Changes> {
             }
         }
     });
-    Ok(Changes::told_by(receiver))
+    Ok(receiver)
 }

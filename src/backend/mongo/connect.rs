@@ -5,6 +5,7 @@
 //! its holder writes. Hence majority and journal, reads of majority data from the primary, and retryable
 //! writes, always.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use bson::doc;
@@ -89,7 +90,16 @@ impl Mongo {
         } else {
             Topology::Standalone
         };
-        Ok(Mongo { name: name.clone(), collection: database.collection(collection), database, topology, named, faults })
+        Ok(Mongo {
+            name: name.clone(),
+            collection: database.collection(collection),
+            database,
+            topology,
+            named,
+            faults,
+            departures: RefCell::default(),
+            arrivals: RefCell::default(),
+        })
     }
 }
 

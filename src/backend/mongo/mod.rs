@@ -20,14 +20,19 @@ mod session;
 mod statements;
 #[cfg(test)]
 mod tests;
+mod watch;
+
+use std::cell::RefCell;
+use std::rc::Weak;
 
 use bson::{RawDocumentBuf, doc};
 use mongodb::options::ReturnDocument;
 use mongodb::{Collection, Database};
+use tokio::sync::watch as watch_channel;
 
 use crate::backend::{
-    Access, Answer, Backend, BackendError, Detail, FSCK_ID, Fault, FsckLook, Grant, HistoryLine, Init, Install,
-    LeaseKey, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
+    Access, Answer, Awaited, Backend, BackendError, Changes, Detail, FSCK_ID, Fault, FsckLook, Grant, HistoryLine,
+    Init, Install, LeaseKey, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
 };
 use crate::lease::status::HistoryEntry;
 use crate::store_url::StoreName;
@@ -51,6 +56,9 @@ pub(crate) struct Mongo {
     /// The user chose the collection.
     named: bool,
     faults: Faults,
+    /// The change streams that run.
+    departures: RefCell<Weak<watch_channel::Sender<()>>>,
+    arrivals: RefCell<Weak<watch_channel::Sender<()>>>,
 }
 
 impl std::fmt::Debug for Mongo {
@@ -102,6 +110,10 @@ impl Backend for Mongo {
             shared_with_peer: self.shared(),
             knows_the_living: false,
         }
+    }
+
+    fn changes(&self, of: Awaited) -> Changes {
+        self.told(of)
     }
 
     async fn ready(&self, access: Access) -> Answer<()> {
