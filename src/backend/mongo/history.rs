@@ -1,6 +1,6 @@
 //! The audit trail: one document a line, in the order of the server's time, at most [`HISTORY_KEPT`].
 
-use bson::{DateTime, doc};
+use bson::{DateTime, RawDocument, doc};
 use jiff::Timestamp;
 
 use crate::backend::{Answer, HISTORY_KEPT, HistoryLine};
@@ -13,8 +13,7 @@ impl Mongo {
     pub(super) async fn read_history(&self) -> Answer<Vec<HistoryEntry>> {
         let found = look::find(&self.collection, None, statements::history(), doc! {}).await;
         let mut lines = found.map_err(|error| self.faults.look(error))?;
-        // By `_id`, which begins with the time.
-        lines.sort_by(|a, b| a.get_str("_id").ok().cmp(&b.get_str("_id").ok()));
+        lines.sort_by(|a, b| time_and_id(a).cmp(&time_and_id(b)));
         Ok(lines.iter().filter_map(|line| documents::history_entry(line)).collect())
     }
 
@@ -53,6 +52,12 @@ impl Mongo {
             crate::backend::BackendError::new(crate::backend::Fault::Internal, "the server does not tell its time")
         })
     }
+}
+
+/// A line's own time is what readers see. That in its `_id` is a little older and serves for trimming only:
+/// of two lines written at once the later may have the smaller one.
+fn time_and_id(line: &RawDocument) -> (Option<DateTime>, Option<&str>) {
+    (line.get_datetime("at").ok(), line.get_str("_id").ok())
 }
 
 /// Sorts by time: the digits of a time have a fixed width until the year 10000.
