@@ -2,7 +2,7 @@
 //! keep them alive. All of it is single-threaded; a command that takes time is a task of its own.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -21,6 +21,7 @@ use crate::holder::Holder;
 use crate::lease::Hold;
 use crate::lease::command::{Command, Reply};
 use crate::lease::events::Event;
+use crate::lease::release::GivenBack;
 use crate::lease::rules::Rules;
 use crate::lease::state::{LeaseCell, State};
 use crate::lease::status::LeaseKind;
@@ -54,8 +55,7 @@ pub(crate) struct Supervisor<B: Backend> {
     /// Wakes the renewer and the watchdog when there is another lease to keep.
     pub(crate) added: Notify,
     pub(crate) added_to_watch: Notify,
-    /// Documents on their way out.
-    pub(crate) departing: RefCell<BTreeSet<LeaseKey>>,
+    pub(crate) given_back: RefCell<GivenBack>,
     /// Deletes and history lines that the store has not confirmed, and commands that are being served.
     pub(crate) pending: Cell<usize>,
     pub(crate) settled: Notify,
@@ -94,7 +94,7 @@ impl<B: Backend> Supervisor<B> {
             leases: RefCell::new(BTreeMap::new()),
             added: Notify::new(),
             added_to_watch: Notify::new(),
-            departing: RefCell::new(BTreeSet::new()),
+            given_back: RefCell::default(),
             pending: Cell::new(0),
             settled: Notify::new(),
             hurry: Cell::new(false),

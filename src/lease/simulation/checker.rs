@@ -1,4 +1,4 @@
-//! Who could act when, and whether that was ever two who must not.
+//! Who could act when, and whether that was ever two who must not; and who was refused because of himself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,6 +31,11 @@ pub(crate) enum What {
     CanNot {
         lease: String,
     },
+    /// An acquisition was refused because of a lease that its own process was giving back.
+    RefusedByOwn {
+        lease: String,
+        node: usize,
+    },
     Note(String),
 }
 
@@ -52,6 +57,12 @@ pub(crate) enum Violation {
     /// A document stands that no process believes in.
     Orphan {
         id: String,
+        trace: Vec<String>,
+    },
+    /// Nobody is in the way of himself.
+    InOwnWay {
+        at: Moment,
+        node: usize,
         trace: Vec<String>,
     },
     /// After everything healed, an acquisition or a release still did not end.
@@ -84,6 +95,10 @@ impl fmt::Display for Violation {
             }
             Violation::Orphan { id, trace } => {
                 writeln!(f, "{id} stands and nobody believes in it")?;
+                trace
+            }
+            Violation::InOwnWay { at, node, trace } => {
+                writeln!(f, "at {:?} node {node} was refused because of itself", at.since(Moment::ORIGIN))?;
                 trace
             }
             Violation::Stuck { node, trace } => {
@@ -123,7 +138,7 @@ impl Tally {
     }
 }
 
-/// Replays a history and finds the first overlap.
+/// Replays a history and finds the first thing that must not happen.
 pub(crate) fn check(history: &[Entry]) -> Result<(), Violation> {
     let mut writers: BTreeMap<&str, usize> = BTreeMap::new();
     let mut fscks: BTreeMap<&str, usize> = BTreeMap::new();
@@ -153,6 +168,9 @@ pub(crate) fn check(history: &[Entry]) -> Result<(), Violation> {
             What::CanNot { lease } => {
                 writers.remove(lease.as_str());
                 fscks.remove(lease.as_str());
+            }
+            What::RefusedByOwn { node, .. } => {
+                return Err(Violation::InOwnWay { at: entry.at, node: *node, trace: trace(&history[..=index]) });
             }
             What::Note(_) => {}
         }

@@ -159,6 +159,19 @@ fn no_orphan_and_no_overlap_on_a_store_that_cannot_refuse_late_statements() {
     println!("{tally:#?}");
 }
 
+/// Also on a store where what was given back may still come, and stands until it is deleted once more.
+#[test]
+fn nobody_is_refused_because_of_what_he_is_giving_back() {
+    const SEEDS: u64 = 500;
+    for plan in [Plan::tardy(), Plan { standalone: true, ..Plan::tardy() }] {
+        let (tally, found) = search(0..SEEDS, Rules::default(), &plan, |_| true);
+        if let Some((seed, violation)) = found {
+            panic!("seed {seed}: {violation}");
+        }
+        assert!(tally.fscks_granted > SEEDS, "{tally:?}");
+    }
+}
+
 #[test]
 fn polling_writers_do_not_starve_an_fsck() {
     let plan = Plan::crowd(60, Duration::from_millis(20));

@@ -89,6 +89,13 @@ impl Plan {
         Plan { weather, crashes: 0, pauses: 0, cuts: 0, fscks: 2..=2, ..Plan::default() }
     }
 
+    /// Fscks whose answers are slow or lost: what they give back meets what they try next.
+    pub(crate) fn tardy() -> Plan {
+        let weather = Weather { lost_replies: 200, slow: 400, ..FAIR };
+        let calm = Plan { weather, crashes: 0, pauses: 0, cuts: 0, jumps: 0, ..Plan::default() };
+        Plan { writers: 0..=0, fscks: 1..=1, clearers: 0, ..calm }
+    }
+
     /// A server clock that steps under cut links.
     pub(crate) fn jumpy() -> Plan {
         let weather = Weather { slow: 40, ..FAIR };
@@ -261,7 +268,7 @@ impl World {
             lost_replies: Rc::default(),
         });
         let seed = self.rng.borrow_mut().u64(..);
-        let builder = Coordinator::on_memory(&self.store).clock(self.clock.clone());
+        let builder = Coordinator::on_memory(&self.store).clock(self.clock.clone()).label(actors::label(index));
         let backend = Memory::behind(self.store.clone(), link.clone(), !plan.standalone);
         let (coordinator, supervising) =
             detached(backend, &builder, Entropy::seeded(seed), rules).expect("good options");
@@ -373,6 +380,7 @@ impl World {
                 self.observe()?;
             }
         }
+        checker::check(&self.notebook.borrow().history)?;
         self.look_for_orphans()
     }
 
