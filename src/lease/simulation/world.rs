@@ -19,7 +19,7 @@ use crate::coordinator::Coordinator;
 use crate::entropy::Entropy;
 use crate::lease::rules::Rules;
 use crate::lease::simulation::actors::{self, Part};
-use crate::lease::simulation::checker::{self, Entry, Tally, Violation, What};
+use crate::lease::simulation::checker::{self, Checker, Entry, Tally, Violation, What};
 use crate::lease::simulation::link::{Agenda, Happening, SimLink, Weather};
 use crate::lease::state::{LeaseCell, State};
 use crate::lease::status::LeaseKind;
@@ -203,8 +203,11 @@ pub(crate) struct World {
     notebook: Rc<RefCell<Notebook>>,
     over: Rc<Cell<bool>>,
     troubled_until: Moment,
+    checker: Checker,
     /// Who could act at the last step.
     able: BTreeMap<String, LeaseKind>,
+    /// Who could act before and then could not.
+    were_able: BTreeSet<String>,
     statements: u64,
 }
 
@@ -227,7 +230,9 @@ impl World {
             nodes: Vec::new(),
             notebook: Rc::default(),
             over: Rc::default(),
+            checker: Checker::default(),
             able: BTreeMap::new(),
+            were_able: BTreeSet::new(),
             statements: 0,
         };
         let writers = world.draw(plan.writers.clone());
@@ -380,7 +385,6 @@ impl World {
                 self.observe()?;
             }
         }
-        checker::check(&self.notebook.borrow().history)?;
         self.look_for_orphans()
     }
 
@@ -494,25 +498,24 @@ impl World {
                 }
             }
             able.extend(notebook.peers.iter().map(|(lease, holder)| (lease.clone(), *holder)));
+            self.checker.check(&notebook.history)?;
             if able.iter().map(|(lease, (_, kind))| (lease, kind)).eq(&self.able) {
                 return self.documents_stand(&notebook, now);
             }
         }
         let mut notebook = self.notebook.borrow_mut();
-        let before = notebook.history.len();
         for lease in self.able.keys().filter(|lease| !able.contains_key(*lease)) {
             let expired = notebook.held.get(lease).is_some_and(|(_, cell)| !matches!(cell.state(), State::Released));
             notebook.tally.losses += u64::from(expired);
             notebook.history.push(Entry { at: now, what: What::CanNot { lease: lease.clone() } });
+            self.were_able.insert(lease.clone());
         }
         for (lease, (node, kind)) in &able {
             if self.able.contains_key(lease) {
                 continue;
             }
             let (lease, node) = (lease.clone(), *node);
-            let known =
-                notebook.history.iter().any(|entry| matches!(&entry.what, What::CanNot { lease: l } if *l == lease));
-            notebook.tally.recoveries += u64::from(known);
+            notebook.tally.recoveries += u64::from(self.were_able.contains(&lease));
             let what = match kind {
                 LeaseKind::Writer => What::CanWrite { lease, node },
                 LeaseKind::Fsck => What::CanFsck { lease, node },
@@ -520,9 +523,7 @@ impl World {
             notebook.history.push(Entry { at: now, what });
         }
         self.able = able.into_iter().map(|(lease, (_, kind))| (lease, kind)).collect();
-        if notebook.history.len() > before {
-            checker::check(&notebook.history)?;
-        }
+        self.checker.check(&notebook.history)?;
         self.documents_stand(&notebook, now)
     }
 
