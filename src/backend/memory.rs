@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use crate::backend::{
     Access, Answer, Backend, BackendError, Detail, FSCK_ID, Fault, FsckLook, Grant, HISTORY_KEPT, HistoryLine, Init,
@@ -104,7 +105,7 @@ pub(crate) struct State {
     pub(crate) generation: Option<i64>,
     /// Fence documents: their id, and the id and owner of the lease they belong to.
     pub(crate) fences: BTreeMap<String, LeaseKey>,
-    history: Vec<HistoryEntry>,
+    history: Vec<(Uuid, HistoryEntry)>,
     /// The last statement number of each session.
     sessions: HashMap<u64, u64>,
     next_session: u64,
@@ -490,21 +491,23 @@ impl Backend for Memory {
     }
 
     async fn history(&self) -> Answer<Vec<HistoryEntry>> {
-        self.call("history", |state, _| Ok(state.history.clone())).await
+        self.call("history", |state, _| {
+            let mut lines: Vec<_> = state.history.iter().map(|(_, entry)| entry.clone()).collect();
+            // A server clock that was set back makes later lines earlier.
+            lines.sort_by_key(|entry| entry.at);
+            Ok(lines)
+        })
+        .await
     }
 
     async fn record(&self, line: &HistoryLine) -> Answer<()> {
-        let line = line.clone();
+        let HistoryLine { name, what, lease, holder, reason } = line.clone();
         self.call("record", move |state, now| {
-            let holder = Some(line.holder);
-            let what = line.what.to_owned();
-            state.history.push(HistoryEntry {
-                at: timestamp(now),
-                what,
-                lease: line.lease,
-                holder,
-                reason: line.reason,
-            });
+            if state.history.iter().any(|(written, _)| *written == name) {
+                return Ok(());
+            }
+            let (at, what, holder) = (timestamp(now), what.to_owned(), Some(holder));
+            state.history.push((name, HistoryEntry { at, what, lease, holder, reason }));
             let surplus = state.history.len().saturating_sub(HISTORY_KEPT);
             state.history.drain(..surplus);
             Ok(())

@@ -17,6 +17,7 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use crate::error::{Error, Failure};
 use crate::holder::Holder;
@@ -224,19 +225,21 @@ pub(crate) trait Backend: 'static {
     async fn remove(&self, id: &str, pulse: &Self::Pulse) -> Answer<bool>;
 
     async fn history(&self) -> Answer<Vec<HistoryEntry>>;
-    /// Writes a line of the audit trail, with the store's time.
+    /// Writes a line of the audit trail, with the store's time. Sent again it changes nothing.
     async fn record(&self, line: &HistoryLine) -> Answer<()>;
 }
 
 /// How many leases one refresh statement names at most.
 pub(crate) const REFRESH_CHUNK: usize = 5_000;
 
-/// How many lines the audit trail keeps.
+/// How many lines of the audit trail are shown. Older ones are removed sooner or later.
 pub(crate) const HISTORY_KEPT: usize = 1_000;
 
 /// A line of the audit trail before the store gave it a time.
 #[derive(Debug, Clone)]
 pub(crate) struct HistoryLine {
+    /// Tells it from every other line: one that is sent again is the same.
+    pub(crate) name: Uuid,
     pub(crate) what: &'static str,
     pub(crate) lease: Option<String>,
     pub(crate) holder: Holder,

@@ -164,9 +164,7 @@ impl<B: Backend> Supervisor<B> {
             Command::Status(reply) => self.answer(reply, async |this| this.status().await),
             Command::History(reply) => self.answer(reply, async |this| this.history().await),
             Command::Record(line, reply) => {
-                self.answer(reply, async move |this| {
-                    this.call(this.backend.record(&line)).await.map_err(|e| this.fail(e))
-                });
+                self.answer(reply, async move |this| this.record(this.timing.refresh_interval, &line).await);
             }
             Command::Refresh { key, force, reply } => {
                 self.answer(reply, async move |this| this.refresh_one(&key, force).await);
@@ -330,14 +328,20 @@ impl<B: Backend> Supervisor<B> {
 
     /// Writes a line of the audit trail behind the verb's back: it must never fail or delay the verb.
     pub(crate) fn chronicle(self: &Rc<Self>, what: &'static str, lease: &str, reason: Option<String>) {
-        let line = HistoryLine { what, lease: Some(lease.to_owned()), holder: self.holder.clone(), reason };
+        let (name, lease, holder) = (self.entropy.name(), Some(lease.to_owned()), self.holder.clone());
+        let line = HistoryLine { name, what, lease, holder, reason };
         self.pending.set(self.pending.get() + 1);
         self.spawn(async move |this| {
-            if let Err(error) = this.call(this.backend.record(&line)).await {
-                tracing::warn!(store = %this.backend.store(), error = error.message, what, "the history could not be written");
+            if let Err(error) = this.record(this.timing.stale_after(), &line).await {
+                tracing::warn!(store = %this.backend.store(), %error, what, "the history could not be written");
             }
             this.settle_one();
         });
+    }
+
+    /// Writes the line once, however often it has to be sent.
+    async fn record(&self, patience: Duration, line: &HistoryLine) -> Result<()> {
+        self.retry(patience, async || self.backend.record(line).await).await
     }
 
     pub(crate) fn settle_one(&self) {

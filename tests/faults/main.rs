@@ -13,6 +13,7 @@ mod connecting;
 mod documents;
 mod drains;
 mod elections;
+mod history;
 mod overrides;
 mod races;
 mod silence;

@@ -18,6 +18,7 @@ use crate::store_url::{MongoUrl, StoreName};
 use super::Mongo;
 use super::checks;
 use super::faults::Faults;
+use super::history::Untrimmed;
 use super::scrub::Scrub;
 
 /// The collection of leases unless another is named.
@@ -89,7 +90,15 @@ impl Mongo {
         } else {
             Topology::Standalone
         };
-        Ok(Mongo { name: name.clone(), collection: database.collection(collection), database, topology, named, faults })
+        Ok(Mongo {
+            name: name.clone(),
+            collection: database.collection(collection),
+            database,
+            topology,
+            named,
+            faults,
+            untrimmed: Untrimmed::default(),
+        })
     }
 }
 

@@ -21,7 +21,7 @@ mod statements;
 #[cfg(test)]
 mod tests;
 
-use bson::{RawDocumentBuf, doc};
+use bson::{DateTime, RawDocumentBuf, doc};
 use mongodb::options::ReturnDocument;
 use mongodb::{Collection, Database};
 
@@ -35,6 +35,7 @@ use crate::store_url::StoreName;
 use connect::{PEER_COLLECTION, Topology};
 use documents::LAYOUT_ID;
 use faults::Faults;
+use history::Untrimmed;
 use pulse::Pulse;
 use session::Session;
 
@@ -51,6 +52,7 @@ pub(crate) struct Mongo {
     /// The user chose the collection.
     named: bool,
     faults: Faults,
+    untrimmed: Untrimmed,
 }
 
 impl std::fmt::Debug for Mongo {
@@ -78,6 +80,17 @@ impl Mongo {
                 error.message
             );
         }
+    }
+
+    /// The server's clock by itself. A look brings it along as soon as there is any document; this is for
+    /// a collection that may be empty.
+    async fn server_time(&self) -> Answer<DateTime> {
+        let hello = self.database.run_command(doc! { "hello": 1 }).await;
+        let hello = hello.map_err(|error| self.faults.look(error))?;
+        hello
+            .get_datetime("localTime")
+            .copied()
+            .map_err(|_| BackendError::new(Fault::Internal, "the server does not tell its time"))
     }
 
     async fn layout(&self) -> Answer<Option<RawDocumentBuf>> {

@@ -157,7 +157,7 @@ async fn read_is_enough_to_look_and_read_write_for_everything() {
     writer.sweep_fences(&lease.key).await.unwrap();
     assert_eq!(writer.grant(&mut session, &lease.key, 0, true).await.unwrap(), Grant::Granted(1));
     writer.refresh(std::slice::from_ref(&lease.key)).await.unwrap();
-    let line = HistoryLine { what: "granted", lease: None, holder: lease.holder.clone(), reason: None };
+    let line = super::line("granted");
     Backend::record(&writer, &line).await.unwrap();
 
     assert_eq!(reader.look().await.unwrap().leases.len(), 1);
