@@ -140,14 +140,21 @@ pub(crate) struct StoreLook<P> {
     pub(crate) leases: Vec<Record<P>>,
 }
 
-/// What a caller is about to do, so that a backend can refuse early and with a reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a caller is about to do, so that a backend can refuse early and with a reason. A later one includes
+/// the earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
     /// Status, history, dry runs.
     Look,
-    /// Anything that writes leases.
+    /// `init`, and what only removes: the store need not be there yet.
+    Administer,
+    /// Anything that makes leases or history: the store has to be there.
     Write,
 }
+
+/// Why there are no leases on a store without a layout.
+pub(crate) const NO_LAYOUT: &str =
+    "it has no layout, so it may be mistyped; if it is the right one, type `lockhouse init`";
 
 /// What `init` found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,8 +189,8 @@ pub(crate) trait Backend: 'static {
     fn store(&self) -> &StoreName;
     fn traits(&self) -> Traits;
 
-    /// Refuses a store that the protocol cannot trust. Asked once before the first `Look` and once before
-    /// the first `Write`.
+    /// Refuses a store that the protocol cannot trust. Asked once before the first `Look`, and before the
+    /// first use that needs more than was asked for until then.
     async fn ready(&self, access: Access) -> Answer<()>;
     /// Makes the layout document; a second run changes nothing.
     async fn init(&self) -> Answer<Init>;

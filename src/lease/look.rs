@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::{Backend, Init, Record};
+use crate::backend::{Access, Backend, Init, Record};
 use crate::error::Result;
 use crate::lease::status::{HistoryEntry, LeaseInfo, LeaseKind, LeaseState, Phase, Status, StoreState};
 use crate::lease::supervisor::Supervisor;
@@ -13,7 +13,7 @@ const SCHEMA: u32 = 1;
 
 impl<B: Backend> Supervisor<B> {
     pub(crate) async fn init(&self) -> Result<Init> {
-        self.writable(Duration::ZERO).await?;
+        self.ready(Access::Administer, Duration::ZERO).await?;
         self.retry(self.timing.refresh_interval, async || self.backend.init().await).await
     }
 

@@ -62,7 +62,8 @@ pub(crate) struct Supervisor<B: Backend> {
     /// Somebody waits for the end, but not for long: what was to be repeated later is repeated now.
     pub(crate) hurry: Cell<bool>,
     pub(crate) hurried: Notify,
-    writable: Cell<bool>,
+    /// What the store was checked for.
+    ready_for: Cell<Access>,
     panicked: Cell<bool>,
     stop: Notify,
     /// The end has come for whatever is being served.
@@ -99,7 +100,7 @@ impl<B: Backend> Supervisor<B> {
             settled: Notify::new(),
             hurry: Cell::new(false),
             hurried: Notify::new(),
-            writable: Cell::new(false),
+            ready_for: Cell::new(Access::Look),
             panicked: Cell::new(false),
             stop: Notify::new(),
             closing: CancellationToken::new(),
@@ -164,7 +165,10 @@ impl<B: Backend> Supervisor<B> {
             Command::Status(reply) => self.answer(reply, async |this| this.status().await),
             Command::History(reply) => self.answer(reply, async |this| this.history().await),
             Command::Record(line, reply) => {
-                self.answer(reply, async move |this| this.record(this.timing.refresh_interval, &line).await);
+                self.answer(reply, async move |this| {
+                    this.ready(Access::Write, Duration::ZERO).await?;
+                    this.record(this.timing.refresh_interval, &line).await
+                });
             }
             Command::Refresh { key, force, reply } => {
                 self.answer(reply, async move |this| this.refresh_one(&key, force).await);
@@ -225,13 +229,13 @@ impl<B: Backend> Supervisor<B> {
         within(&*self.clock, limit, call).await.unwrap_or_else(|| Err(no_answer(limit)))
     }
 
-    /// Checks once, before the first verb that writes, that the store can take its writes. Trouble on the way
-    /// is waited out like that of the verb itself.
-    pub(crate) async fn writable(&self, wait: Duration) -> Result<()> {
-        if !self.writable.get() {
+    /// Checks, before the first verb that needs it, that the store can be used so. Trouble on the way is waited
+    /// out like that of the verb itself.
+    pub(crate) async fn ready(&self, access: Access, wait: Duration) -> Result<()> {
+        if self.ready_for.get() < access {
             let patience = wait.max(self.timing.refresh_interval);
-            self.retry(patience, async || self.backend.ready(Access::Write).await).await?;
-            self.writable.set(true);
+            self.retry(patience, async || self.backend.ready(access).await).await?;
+            self.ready_for.set(access);
         }
         Ok(())
     }
