@@ -15,6 +15,7 @@ mod drains;
 mod elections;
 mod history;
 mod overrides;
+mod polling;
 mod races;
 mod silence;
 mod unknown;
