@@ -69,6 +69,13 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn sleep_until(&self, moment: Moment) -> BoxFuture<'static, ()>;
 }
 
+/// The machine's wall clock, to be shown to people. It can be anything: nothing decides by it.
+#[cfg(feature = "local")]
+#[expect(clippy::disallowed_methods, reason = "the one home of clocks")]
+pub(crate) fn wall() -> jiff::Timestamp {
+    jiff::Timestamp::now()
+}
+
 /// The machine's clock. Its sleeps need a tokio runtime with time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;

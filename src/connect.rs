@@ -6,6 +6,8 @@ use std::sync::mpsc as blocking;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::backend::Backend;
+#[cfg(feature = "local")]
+use crate::backend::local::Local;
 use crate::backend::memory::{Memory, MemoryStore};
 #[cfg(feature = "mongo")]
 use crate::backend::mongo::Mongo;
@@ -38,6 +40,7 @@ pub struct CoordinatorBuilder {
     label: Option<String>,
     reason: Option<String>,
     clock: Arc<dyn Clock>,
+    file_systems: Vec<String>,
 }
 
 impl CoordinatorBuilder {
@@ -49,6 +52,7 @@ impl CoordinatorBuilder {
             label: None,
             reason: None,
             clock: Arc::new(SystemClock),
+            file_systems: Vec::new(),
         }
     }
 
@@ -74,6 +78,14 @@ impl CoordinatorBuilder {
     /// The reason of leases that are acquired without one of their own.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
+        self
+    }
+
+    /// A type of file system that a local store may live on although it is not known here, as
+    /// `/proc/self/mountinfo` names it: the word of somebody who knows that its flock(2) holds between all processes
+    /// that use the store. No network file system can be allowed.
+    pub fn allow_file_system(mut self, kind: impl Into<String>) -> Self {
+        self.file_systems.push(kind.into());
         self
     }
 
@@ -146,9 +158,15 @@ fn run_thread(builder: CoordinatorBuilder, connected: oneshot::Sender<Result<Han
                 ));
                 let _ = connected.send(Err(error));
             }
+            #[cfg(feature = "local")]
+            Target::Url(StoreUrl::Local(path)) => match Local::open(path, &builder.file_systems) {
+                Ok(backend) => supervise(backend, &builder, connected).await,
+                Err(error) => drop(connected.send(Err(error))),
+            },
+            #[cfg(not(feature = "local"))]
             Target::Url(url @ StoreUrl::Local(_)) => {
                 let error = Error::invalid(format!(
-                    "store {url}: local stores are not supported yet; use mongodb://HOST/DATABASE"
+                    "store {url}: this build has no local stores; build with the feature local"
                 ));
                 let _ = connected.send(Err(error));
             }

@@ -16,9 +16,9 @@ use crate::error::{Error, Result};
 use crate::holder::Holder;
 use crate::lease::command::{ClearRequest, Command, FsckRequest, Reply, WriterRequest};
 use crate::lease::status::{HistoryEntry, Status};
-use crate::lease::{Event, events};
+use crate::lease::{Event, GateOptions, WriterGate, events};
 use crate::request::{AcquireFsck, AcquireWriter, Clear};
-use crate::store_url::StoreName;
+use crate::store_url::{StoreName, StoreUrl};
 use crate::timing::LeaseTiming;
 
 /// The longest label and reason, in bytes: they are read by people.
@@ -88,7 +88,12 @@ impl Coordinator {
     ///
     /// `Invalid` if the URL names no store.
     pub fn builder(url: &str) -> Result<CoordinatorBuilder> {
-        Ok(CoordinatorBuilder::new(Target::Url(url.parse()?)))
+        Ok(Coordinator::on(url.parse()?))
+    }
+
+    /// Options before connecting to a store whose URL was parsed before.
+    pub fn on(url: StoreUrl) -> CoordinatorBuilder {
+        CoordinatorBuilder::new(Target::Url(url))
     }
 
     /// A coordinator on a store within this process, for tests: the whole protocol without a server.
@@ -118,6 +123,26 @@ impl Coordinator {
     /// Acquires a writer lease when awaited.
     pub fn acquire_writer(&self) -> AcquireWriter {
         AcquireWriter { coordinator: self.clone(), request: WriterRequest::default() }
+    }
+
+    /// A gate: one writer lease that all writes of this process share, entered at the price of an atomic. Each call
+    /// makes another gate with a lease of its own; clone one to share it.
+    ///
+    /// ```
+    /// # futures::executor::block_on(async {
+    /// # let store = lockhouse::MemoryStore::new();
+    /// # let coordinator = lockhouse::Coordinator::on_memory(&store).connect().await?;
+    /// # coordinator.init().await?;
+    /// let gate = coordinator.gate(lockhouse::GateOptions::default());
+    /// let guard = gate.enter().await?;
+    /// // … write, with a time limit below guard.remaining(), and wait for the answer …
+    /// guard.check()?;
+    /// drop(guard);
+    /// # Ok::<(), lockhouse::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn gate(&self, options: GateOptions) -> WriterGate {
+        WriterGate::new(self.clone(), options)
     }
 
     /// Acquires the fsck lease when awaited.
@@ -205,7 +230,7 @@ impl Coordinator {
         self.answer(answer).await
     }
 
-    fn ended(&self) -> Error {
+    pub(crate) fn ended(&self) -> Error {
         Error::unavailable_at(&self.0.store, "the coordinator has been shut down; connect again")
     }
 }

@@ -93,6 +93,27 @@ impl Error {
         }
     }
 
+    /// The same error for somebody else who waited for the same thing. The cause stays with the first.
+    pub(crate) fn again(&self) -> Error {
+        let again = |failure: &Failure| {
+            let cause = failure.source.as_ref().map(|source| format!(": {source}")).unwrap_or_default();
+            Box::new(Failure {
+                store: failure.store.clone(),
+                message: format!("{}{cause}", failure.message),
+                source: None,
+            })
+        };
+        match self {
+            Error::StoreLocked(locked) => Error::StoreLocked(locked.clone()),
+            Error::DrainTimeout(timeout) => Error::DrainTimeout(timeout.clone()),
+            Error::LeaseLost(lost) => Error::LeaseLost(lost.clone()),
+            Error::Unavailable(failure) => Error::Unavailable(again(failure)),
+            Error::Denied(failure) => Error::Denied(again(failure)),
+            Error::Invalid(failure) => Error::Invalid(again(failure)),
+            Error::Internal(failure) => Error::Internal(again(failure)),
+        }
+    }
+
     pub(crate) fn locked(store: &StoreName, cause: Locked) -> Error {
         Error::StoreLocked(Box::new(StoreLocked { store: store.clone(), cause }))
     }
@@ -140,7 +161,7 @@ impl std::error::Error for Failure {
 }
 
 /// The details of [`Error::StoreLocked`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StoreLocked {
     /// The store.
     pub store: StoreName,
@@ -149,7 +170,7 @@ pub struct StoreLocked {
 }
 
 /// Who prevents what.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Locked {
     /// An fsck lease stands. A stale one blocks until somebody clears it.
@@ -218,7 +239,7 @@ impl fmt::Display for StoreLocked {
 impl std::error::Error for StoreLocked {}
 
 /// The details of [`Error::DrainTimeout`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct DrainTimeout {
     /// The store.
     pub store: StoreName,

@@ -2,7 +2,8 @@
 //!
 //! Any number of processes hold a [`WriterLease`] at once; one holds the [`FsckLease`], alone, once every
 //! writer that was there before it has gone. A [`Coordinator`] is the handle on one store: a MongoDB database,
-//! or a [`MemoryStore`] within the process for tests. Only the store's own clock judges the age of a lease.
+//! where only the server's clock judges the age of a lease; a path on this machine, where the kernel knows who lives; or
+//! a [`MemoryStore`] within the process for tests.
 //!
 //! ```no_run
 //! use lockhouse::Coordinator;
@@ -52,11 +53,15 @@ mod backend;
 pub mod clock;
 mod connect;
 mod coordinator;
+#[cfg(feature = "local")]
+mod crash;
 pub mod describe;
 mod entropy;
 mod error;
 mod holder;
 mod lease;
+#[cfg(feature = "local")]
+pub mod owner;
 mod request;
 mod store_url;
 mod timing;
@@ -69,6 +74,7 @@ pub use error::{DrainTimeout, Error, ErrorKind, Failure, LeaseLost, Locked, Loss
 pub use holder::Holder;
 pub use lease::status::{HistoryEntry, LeaseInfo, LeaseKind, LeaseState, Phase, Status, StoreState};
 pub use lease::{Cleared, DrainProgress, Event, FsckLease, Lease, WriterLease};
+pub use lease::{GateOptions, GateState, OnFsck, WriteGuard, WriterGate};
 pub use request::{AcquireFsck, AcquireWriter, Clear};
 pub use store_url::{MongoUrl, StoreName, StoreUrl};
 pub use timing::{LeaseTiming, PEER_STALE_AFTER};

@@ -1,5 +1,6 @@
 //! What `--store` names: a MongoDB database or a local path, and how a store is named to people.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -110,6 +111,20 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
+impl StoreUrl {
+    /// As [`FromStr`], of a word that may be a path that is no text.
+    ///
+    /// # Errors
+    ///
+    /// As [`FromStr`].
+    pub fn from_os_str(word: &OsStr) -> Result<StoreUrl> {
+        match word.to_str() {
+            Some(text) => text.parse(),
+            None => Ok(StoreUrl::Local(PathBuf::from(word))),
+        }
+    }
+}
+
 impl FromStr for StoreUrl {
     type Err = Error;
 
@@ -148,22 +163,40 @@ fn decode(text: &str) -> String {
 
 /// A store's name for people: host, database and collection, or a path. Never a password.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct StoreName(String);
+pub struct StoreName {
+    text: String,
+    /// Of a path that is no text.
+    bytes: Option<Vec<u8>>,
+}
 
 impl StoreName {
     pub(crate) fn new(name: impl Into<String>) -> StoreName {
-        StoreName(name.into())
+        StoreName { text: name.into(), bytes: None }
+    }
+
+    /// Of a local store. The name may lose bytes that are no text.
+    #[cfg(feature = "local")]
+    pub(crate) fn path(path: &std::path::Path) -> StoreName {
+        use std::os::unix::ffi::OsStrExt;
+        let bytes = path.to_str().is_none().then(|| path.as_os_str().as_bytes().to_owned());
+        StoreName { text: path.display().to_string(), bytes }
     }
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// In base64, for JSON, which cannot hold a name that is no text.
+    pub(crate) fn bytes_if_not_text(&self) -> Option<String> {
+        use base64::Engine;
+        self.bytes.as_ref().map(|bytes| base64::engine::general_purpose::STANDARD.encode(bytes))
     }
 }
 
 impl fmt::Display for StoreName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::describe::printable(&self.0))
+        f.write_str(&crate::describe::printable(&self.text))
     }
 }
 

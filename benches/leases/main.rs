@@ -40,7 +40,7 @@ async fn main() {
         };
         let bench = Bench { uri: Uri::parse(&uri), filters: filters.clone() };
         println!("\n{server}");
-        table::head();
+        table::head("driver");
         bench.leases().await;
         bench.fsck(server == "replica set").await;
         bench.drain(server == "replica set").await;

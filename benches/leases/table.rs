@@ -37,15 +37,17 @@ impl Row {
         let ratio = ours.zip(driver).map(|(ours, driver)| ours.as_secs_f64() / driver.as_secs_f64());
         let aim = self.aim.map_or(String::new(), |aim| match aim {
             Aim::Ratio(aim) => verdict(format!("{aim:.2} x"), ratio.is_some_and(|ratio| ratio <= aim)),
-            Aim::Within(aim) => verdict(format!("{} ms", aim.as_millis()), ours.is_some_and(|ours| ours <= aim)),
+            Aim::Within(aim) => {
+                verdict(format!("{} ms", aim.as_secs_f64() * 1e3), ours.is_some_and(|ours| ours <= aim))
+            }
         });
         let ratio = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2} x"));
-        println!("{:<34}{:>12}{:>12}{:>9}   {aim}", self.name, millis(ours), millis(driver), ratio);
+        println!("{:<34}{:>12}{:>14}{:>9}   {aim}", self.name, millis(ours), millis(driver), ratio);
     }
 }
 
-pub(crate) fn head() {
-    println!("{:<34}{:>12}{:>12}{:>9}   aim", "medians", "lockhouse", "driver", "ratio");
+pub(crate) fn head(peer: &str) {
+    println!("{:<34}{:>12}{peer:>14}{:>9}   aim", "medians", "lockhouse", "ratio");
 }
 
 /// Samples of both sides in turns, after some that do not count.
@@ -90,7 +92,10 @@ fn median(samples: &[Duration]) -> Option<Duration> {
 }
 
 fn millis(duration: Option<Duration>) -> String {
-    duration.map_or("-".to_owned(), |duration| format!("{:.2} ms", duration.as_secs_f64() * 1e3))
+    duration.map_or("-".to_owned(), |duration| {
+        let millis = duration.as_secs_f64() * 1e3;
+        if millis < 1.0 { format!("{millis:.3} ms") } else { format!("{millis:.2} ms") }
+    })
 }
 
 fn verdict(aim: String, reached: bool) -> String {

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::backend::{
     Access, Answer, Backend, BackendError, Detail, FSCK_ID, Fault, FsckLook, Grant, HISTORY_KEPT, HistoryLine, Init,
-    Install, LeaseKey, NewLease, Ours, Record, RefreshLook, StoreLook, Traits, WriterLook,
+    Install, LeaseKey, Life, NewLease, Ours, Record, RefreshLook, StoreLook, Traits, WriterLook,
 };
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::lease::status::{HistoryEntry, Phase};
@@ -140,6 +140,7 @@ impl Doc {
             pulse: self.pulse(),
             heartbeat: self.heartbeat.map(timestamp),
             age_ms: self.heartbeat.map(|heartbeat| now - heartbeat),
+            life: Life::Unknown,
             malformed: self.owner.is_none() || self.heartbeat.is_none(),
             ours: self.ours.clone(),
         }
@@ -303,6 +304,7 @@ impl Backend for Memory {
             sessions_refuse_late: self.sessions_refuse_late,
             fails_over: false,
             shared_with_peer: false,
+            knows_the_living: false,
         }
     }
 

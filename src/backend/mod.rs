@@ -9,14 +9,18 @@
 //! Any call may be dropped at any await: the engine gives each a time limit. A dropped call may have been
 //! applied, and without a session's protection it may be applied later still.
 
+#[cfg(feature = "local")]
+pub(crate) mod local;
 pub(crate) mod memory;
 #[cfg(feature = "mongo")]
 pub(crate) mod mongo;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::error::{Error, Failure};
@@ -56,6 +60,8 @@ pub(crate) struct Record<P> {
     pub(crate) heartbeat: Option<Timestamp>,
     /// By the store's clock, in the statement that read it; negative when that clock was set back.
     pub(crate) age_ms: Option<i64>,
+    /// What the store itself knows of the holder.
+    pub(crate) life: Life,
     /// It cannot be a lease that somebody refreshes: no owner, no heartbeat, or not a writer's kind.
     pub(crate) malformed: bool,
     /// The part that only lockhouse writes; `None` on a peer's lease.
@@ -66,6 +72,20 @@ impl<P> Record<P> {
     pub(crate) fn kind(&self) -> LeaseKind {
         if self.id == FSCK_ID { LeaseKind::Fsck } else { LeaseKind::Writer }
     }
+}
+
+/// What a store itself knows of a lease's holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "local"), expect(dead_code, reason = "only the kernel knows"))]
+pub(crate) enum Life {
+    /// Nothing: it is judged by the age of its heartbeat.
+    Unknown,
+    /// The kernel says that it lives.
+    Lives,
+    /// The process that took the lease is gone; what inherited it from that one lives.
+    Inherited,
+    /// The kernel says that it is gone.
+    Dead,
 }
 
 /// The part of a lease document that only lockhouse writes. A field of another type reads as `None`.
@@ -146,15 +166,13 @@ pub(crate) struct StoreLook<P> {
 pub(crate) enum Access {
     /// Status, history, dry runs.
     Look,
-    /// `init`, and what only removes: the store need not be there yet.
-    Administer,
+    /// Making the layout: the store need not be there yet.
+    Init,
+    /// What only removes.
+    Remove,
     /// Anything that makes leases or history: the store has to be there.
     Write,
 }
-
-/// Why there are no leases on a store without a layout.
-pub(crate) const NO_LAYOUT: &str =
-    "it has no layout, so it may be mistyped; if it is the right one, type `lockhouse init`";
 
 /// What `init` found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,6 +195,45 @@ pub(crate) struct Traits {
     pub(crate) fails_over: bool,
     /// The store is shared with httk-store, which judges every lease by its own stale age.
     pub(crate) shared_with_peer: bool,
+    /// The store knows who lives: a lease has no deadline, and none is ever stale.
+    pub(crate) knows_the_living: bool,
+}
+
+/// Refuses a store that nobody has made one.
+pub(crate) const NO_LAYOUT: &str =
+    "it has no layout, so it may be mistyped; if it is the right one, type `lockhouse init`";
+
+/// Hears of changes in a store, where its backend can tell. They only ever shorten a sleep.
+#[derive(Debug, Clone)]
+pub(crate) struct Changes(Option<watch::Receiver<()>>);
+
+impl Changes {
+    /// Of a store that tells nothing.
+    pub(crate) fn untold() -> Changes {
+        Changes(None)
+    }
+
+    #[cfg(feature = "local")]
+    pub(crate) fn told_by(receiver: watch::Receiver<()>) -> Changes {
+        Changes(Some(receiver))
+    }
+
+    /// Whether something is told at all, still.
+    #[cfg(feature = "local")]
+    pub(crate) fn are_told(&self) -> bool {
+        self.0.as_ref().is_some_and(|receiver| receiver.has_changed().is_ok())
+    }
+
+    /// Completes when something has changed since the last call; never where nothing is told.
+    pub(crate) async fn next(&mut self) {
+        if let Some(receiver) = &mut self.0
+            && receiver.changed().await.is_ok()
+        {
+            return;
+        }
+        self.0 = None;
+        std::future::pending().await
+    }
 }
 
 /// The statements of the protocol. `design`: each method is one row of the table in `lease/mod.rs`.
@@ -188,6 +245,14 @@ pub(crate) trait Backend: 'static {
 
     fn store(&self) -> &StoreName;
     fn traits(&self) -> Traits;
+    /// Hears of what changes from now on. Asked for before the look that a sleep follows.
+    fn changes(&self) -> Changes {
+        Changes::untold()
+    }
+    /// Descriptors that keep the lease for as long as any process has them open. None where a lease is no file.
+    fn descriptors(&self, _key: &LeaseKey) -> Answer<Vec<OwnedFd>> {
+        Ok(Vec::new())
+    }
 
     /// Refuses a store that the protocol cannot trust. Asked once before the first `Look`, and before the
     /// first use that needs more than was asked for until then.
@@ -232,7 +297,8 @@ pub(crate) trait Backend: 'static {
     async fn remove(&self, id: &str, pulse: &Self::Pulse) -> Answer<bool>;
 
     async fn history(&self) -> Answer<Vec<HistoryEntry>>;
-    /// Writes a line of the audit trail, with the store's time. Sent again it changes nothing.
+    /// Writes a line of the audit trail, with the store's time. Sent again, because an
+    /// answer was lost, it writes no second line.
     async fn record(&self, line: &HistoryLine) -> Answer<()>;
 }
 

@@ -42,15 +42,20 @@ Exit codes:
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// The store: mongodb://HOST/DATABASE or mongodb+srv://HOST/DATABASE.
+    /// The store: mongodb://HOST/DATABASE, mongodb+srv://HOST/DATABASE, or a path on this machine.
     ///
     /// Other users of the machine see command lines: a URL with a password belongs into the variable.
     #[arg(long, global = true, value_name = "URL", env = "LOCKHOUSE_STORE", hide_env_values = true)]
-    pub(crate) store: Option<String>,
+    pub(crate) store: Option<OsString>,
 
     /// The collection of the leases [default: lockhouse]. Two names are two locks.
     #[arg(long, global = true, value_name = "NAME", env = "LOCKHOUSE_COLLECTION")]
     pub(crate) collection: Option<String>,
+
+    /// A type of file system that a local store may live on although it is not known here. Your word that its
+    /// flock(2) holds between all processes that use the store.
+    #[arg(long, global = true, value_name = "TYPE", env = "LOCKHOUSE_ALLOW_FILESYSTEM", value_delimiter = ',')]
+    pub(crate) allow_filesystem: Vec<String>,
 
     /// How often a lease is refreshed [default: 5s on a replica set, else 2s].
     ///
@@ -97,10 +102,11 @@ pub(crate) enum Command {
     Prune(ClearArgs),
     /// Shows the audit trail, oldest first.
     History,
-    /// Shows the whole story in half a minute on the given store: writers, an fsck that drains them, and a
-    /// check that nothing overlapped.
+    /// Shows the whole story in half a minute: writers, an fsck that drains them, and a check that nothing
+    /// overlapped.
     ///
-    /// Uses the collection `lockhouse_demo` unless another is given, so it disturbs nobody.
+    /// On a local store of its own unless one is given. On MongoDB it uses the collection `lockhouse_demo` unless
+    /// another is given, so it disturbs nobody.
     Demo,
     /// Prints a completion script.
     Completions {
@@ -136,7 +142,8 @@ pub(crate) struct Job {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Lost::Term)]
     pub(crate) on_lost: Lost,
 
-    /// How long the lease is kept after a signal ended the command [default: one stale age].
+    /// How long the lease is kept after a signal ended the command [default: one stale age on MongoDB, nothing on
+    /// a local store].
     ///
     /// What the command had asked the server to do may still be running there.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]

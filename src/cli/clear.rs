@@ -83,7 +83,7 @@ fn report(context: &Context, args: &ClearArgs, verb: Verb, store: &Store, done: 
     if done.dry_run {
         return Ok(0);
     }
-    if !done.cleared.is_empty() {
+    if !done.cleared.is_empty() && !store.local {
         let note = "what a dead process had sent to the server may still be running there; db.currentOp() in mongosh \
                     shows it, and db.killOp(opid) ends it";
         context.console.say("note", note);

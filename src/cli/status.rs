@@ -221,6 +221,9 @@ fn needs(status: &Status) -> Vec<String> {
             lines.push(format!("  and {} more", stale.len() - NAMED));
         }
     }
+    for lease in status.fsck.iter().chain(&status.writers).filter(|lease| lease.inherited).take(NAMED) {
+        lines.push(fit(&format!("{} is gone; what it started keeps its lease: {}", who(lease), id(lease)), WIDTH));
+    }
     let behind = status.fsck.iter().chain(&status.writers).any(|lease| lease.clock_behind);
     if behind {
         lines.push("the server's clock was set back: some heartbeats lie in its future, and show the age 0".to_owned());

@@ -1,5 +1,6 @@
 //! From the command line to a connected store.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ pub(crate) const ENCLOSING: &str = "LOCKHOUSE_ENCLOSING";
 pub(crate) struct Store {
     pub(crate) coordinator: Coordinator,
     /// As given, secrets included: for the environment of a command alone.
-    pub(crate) url: String,
-    local: bool,
+    pub(crate) url: OsString,
+    pub(crate) local: bool,
 }
 
 /// Connects.
@@ -35,10 +36,15 @@ pub(crate) struct Store {
 /// `Usage` without a store; what [`lockhouse::CoordinatorBuilder::connect`] says.
 pub(crate) async fn open(global: &Global, console: &Console, label: Option<&str>) -> Result<Store, Failure> {
     let Some(url) = &global.store else {
-        return Err(Failure::Usage("no store is given: use --store URL or set LOCKHOUSE_STORE".to_owned()));
+        return Err(Failure::Usage(
+            "no store is given: use --store URL (or a path), or set LOCKHOUSE_STORE".to_owned(),
+        ));
     };
-    let parsed: StoreUrl = url.parse()?;
-    let mut builder = Coordinator::builder(url)?;
+    let parsed = StoreUrl::from_os_str(url)?;
+    let mut builder = Coordinator::on(parsed.clone());
+    for kind in &global.allow_filesystem {
+        builder = builder.allow_file_system(kind);
+    }
     if let Some(timing) = timing(global) {
         builder = builder.timing(timing);
     }
@@ -49,7 +55,12 @@ pub(crate) async fn open(global: &Global, console: &Console, label: Option<&str>
         builder = builder.label(label);
     }
     let coordinator = connect(builder, &parsed, console).await?;
-    Ok(Store { coordinator, url: url.clone(), local: matches!(parsed, StoreUrl::Local(_)) })
+    let (url, local) = match &parsed {
+        // A command may change its directory before it looks for the store.
+        StoreUrl::Local(path) => (std::path::absolute(path).unwrap_or_else(|_| path.clone()).into_os_string(), true),
+        StoreUrl::Mongo(_) => (url.clone(), false),
+    };
+    Ok(Store { coordinator, url, local })
 }
 
 /// Connects, and says so when it takes long.

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::ops::Deref;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
@@ -114,18 +115,20 @@ fn ended_by_signal(end: &io::Result<End>) -> Option<i32> {
 }
 
 async fn run_child(context: &mut Context, store: &Store, lease: &Lease, job: &Job) -> io::Result<End> {
+    // Kept open until the command has ended, which inherits them: killed alone, we leave the lease to it.
+    let descriptors = lease.descriptors().await.map_err(io::Error::other)?;
     let mut words = job.command.iter().cloned();
     let spec = Spec {
         command: words.next().unwrap_or_default(),
         args: words.collect(),
         env: environment(context, store, lease),
-        inherit_fds: Vec::new(),
+        inherit_fds: descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
         on_lost: job.on_lost.into(),
     };
     let mut events = store.coordinator.events().fuse();
     let console = context.console.clone();
     let mut log = |note: child::Note| console.say("child", &note.to_string());
-    let hold = Standing(lease);
+    let hold = Standing { lease, unlimited: store.local };
     let mut running = std::pin::pin!(child::run(spec, &mut context.signals, &hold, &mut log));
     loop {
         tokio::select! {
@@ -140,17 +143,19 @@ async fn run_child(context: &mut Context, store: &Store, lease: &Lease, job: &Jo
 fn environment(context: &Context, store: &Store, lease: &Lease) -> Vec<(OsString, OsString)> {
     let mut enclosing = store::enclosing();
     enclosing.push(lease.owner().to_owned());
-    let mut env = vec![
-        ("LOCKHOUSE_STORE", store.url.clone()),
-        ("LOCKHOUSE_LEASE", lease.identifier().to_owned()),
-        (store::OWNER, lease.owner().to_owned()),
-        ("LOCKHOUSE_GENERATION", lease.generation().to_string()),
-        (store::ENCLOSING, enclosing.join(",")),
-    ];
+    let mut env: Vec<(OsString, OsString)> = vec![("LOCKHOUSE_STORE".into(), store.url.clone())];
+    let mut set = |name: &str, value: String| env.push((name.into(), value.into()));
+    set("LOCKHOUSE_LEASE", lease.identifier().to_owned());
+    set(store::OWNER, lease.owner().to_owned());
+    set("LOCKHOUSE_GENERATION", lease.generation().to_string());
+    set(store::ENCLOSING, enclosing.join(","));
     if let Some(collection) = &context.global.collection {
-        env.push(("LOCKHOUSE_COLLECTION", collection.clone()));
+        set("LOCKHOUSE_COLLECTION", collection.clone());
     }
-    env.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+    if !context.global.allow_filesystem.is_empty() {
+        set("LOCKHOUSE_ALLOW_FILESYSTEM", context.global.allow_filesystem.join(","));
+    }
+    env
 }
 
 /// What happens to the lease while the command runs.
@@ -159,6 +164,10 @@ fn tell(console: &Console, lease: &Lease, event: &Event) {
     match event {
         Event::Doubtful { id: of, .. } if of == id => {
             let left = lease.remaining();
+            if left == Duration::MAX {
+                console.event("doubtful", json!({"id": id}), "the lease could not be checked; it is tried again");
+                return;
+            }
             console.event(
                 "doubtful",
                 json!({"id": id, "left_ms": millis(left)}),
@@ -271,24 +280,28 @@ async fn release(context: &mut Context, coordinator: &Coordinator, held: Held) -
 }
 
 /// The lease as a running command sees it.
-struct Standing<'a>(&'a Lease);
+struct Standing<'a> {
+    lease: &'a Lease,
+    /// It has no deadline: the kernel keeps it.
+    unlimited: bool,
+}
 
 impl Hold for Standing<'_> {
     fn remaining(&self) -> Option<Duration> {
-        Some(self.0.remaining())
+        (!self.unlimited).then(|| self.lease.remaining())
     }
 
     fn check(&self) -> Result<(), String> {
-        self.0.check().map_err(|error| error.to_string())
+        self.lease.check().map_err(|error| error.to_string())
     }
 
     fn lost(&self) -> LocalBoxFuture<'_, String> {
-        gone(self.0).boxed_local()
+        gone(self.lease).boxed_local()
     }
 
     fn revalidate(&self) -> LocalBoxFuture<'_, Result<(), String>> {
         async {
-            match self.0.refresh_heartbeat(true).await {
+            match self.lease.refresh_heartbeat(true).await {
                 Ok(()) => Ok(()),
                 // A store that does not answer takes no lease away before its deadline.
                 Err(_) => self.check(),

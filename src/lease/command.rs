@@ -2,6 +2,7 @@
 //! nobody waits for any more makes the supervisor finish or withdraw.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -11,6 +12,7 @@ use crate::error::Result;
 use crate::lease::Hold;
 use crate::lease::dead::Cleared;
 use crate::lease::drain::DrainProgress;
+use crate::lease::gate::GateParts;
 use crate::lease::status::{HistoryEntry, Status};
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
@@ -21,6 +23,8 @@ pub(crate) struct WriterRequest {
     pub(crate) wait: Duration,
     pub(crate) label: Option<String>,
     pub(crate) reason: Option<String>,
+    /// It is a gate's: it closes by itself, so nobody of this process waits for it for ever, nor it for anybody.
+    pub(crate) gated: bool,
 }
 
 /// How the fsck lease is to be acquired.
@@ -58,6 +62,15 @@ pub(crate) enum Command {
     Refresh {
         key: LeaseKey,
         force: bool,
+        reply: Reply<()>,
+    },
+    /// Of the files that a lease consists of.
+    Descriptors(LeaseKey, Reply<Vec<OwnedFd>>),
+    /// A gate to be kept.
+    Gate(GateParts),
+    /// After a while, why a gate has not opened.
+    WhyClosed {
+        after: Duration,
         reply: Reply<()>,
     },
     Release(LeaseKey, Option<Reply<()>>),

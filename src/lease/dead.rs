@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::backend::{Access, Answer, Backend, FSCK_ID, Record};
+use crate::backend::{Access, Answer, Backend, FSCK_ID, Life, Record};
 use crate::error::{Error, Locked, Result};
 use crate::lease::command::ClearRequest;
 use crate::lease::events::Event;
@@ -55,7 +55,7 @@ impl<B: Backend> Supervisor<B> {
 
     async fn take_dead(self: &Rc<Self>, scope: Scope, request: &ClearRequest) -> Result<Cleared> {
         if !request.dry_run {
-            self.ready(Access::Administer, Duration::ZERO).await?;
+            self.ready(Access::Remove, Duration::ZERO).await?;
         }
         let named = |record: &Record<B::Pulse>| {
             request.ids.contains(&record.id) || record.owner.as_ref().is_some_and(|owner| request.ids.contains(owner))
@@ -93,8 +93,14 @@ impl<B: Backend> Supervisor<B> {
         }
         if !suspects.is_empty() {
             let at_most = records.iter().filter(|r| suspects.contains_key(&r.id)).map(|r| self.judge(r)).max();
-            let leases = suspects.values().cloned().collect();
-            self.tell(Event::Watching { leases, at_most: at_most.unwrap_or_default() });
+            // Those that the store knows to be dead need no watching.
+            let watched = suspects
+                .iter()
+                .filter(|(id, _)| records.iter().any(|record| record.id == **id && !self.needs_no_watch(record)));
+            let leases: Vec<LeaseInfo> = watched.map(|(_, info)| info.clone()).collect();
+            if !leases.is_empty() {
+                self.tell(Event::Watching { leases, at_most: at_most.unwrap_or_default() });
+            }
         }
         let mut watch = PulseWatch::new();
         let mut unanswered: BTreeSet<String> = BTreeSet::new();
@@ -195,12 +201,20 @@ impl<B: Backend> Supervisor<B> {
 
     /// How long a lease has to be watched before it is dead.
     pub(crate) fn watch_length(&self, judged_by: Duration, record: &Record<B::Pulse>) -> Duration {
+        if self.needs_no_watch(record) {
+            return Duration::ZERO;
+        }
         if self.rules.hold(Rule::WholeWatch) { judged_by } else { self.interval_of(record) * 2 }
+    }
+
+    /// Whether the store itself knows that nobody who could show a sign of life is behind a lease.
+    pub(crate) fn needs_no_watch(&self, record: &Record<B::Pulse>) -> bool {
+        record.life == Life::Dead || (record.malformed && self.backend.traits().knows_the_living)
     }
 
     /// Whether a lease that looks dead is spared because it is a peer's, which may live without refreshing.
     pub(crate) fn spares(&self, record: &Record<B::Pulse>, peer_is_dead: bool) -> bool {
-        let peer = record.ours.is_none() && !record.malformed;
+        let peer = record.ours.is_none() && !record.malformed && record.life == Life::Unknown;
         peer && !peer_is_dead && self.rules.hold(Rule::SparePeers)
     }
 

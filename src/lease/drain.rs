@@ -75,6 +75,7 @@ impl<B: Backend> Supervisor<B> {
     ) -> Result<Drained> {
         let began = self.clock.now();
         let give_up = began + request.drain_budget;
+        let mut changes = self.backend.changes();
         let (mut generation, mut look) = self.look(attempt, cell, give_up, Detail::Full).await?;
         let first = look.writers.iter().map(|record| (record.id.clone(), self.info(record))).collect();
         let mut drain = Drain { began, give_up, first, watch: PulseWatch::new(), turned_away: BTreeSet::new() };
@@ -98,9 +99,7 @@ impl<B: Backend> Supervisor<B> {
                 let store = self.backend.store().clone();
                 return Err(DrainTimeout { store, budget: request.drain_budget, writers }.into());
             }
-            let jittered = self.entropy.jitter(pause, 0.5);
-            pause = (pause * 2).min(self.timing.poll_max);
-            self.sleep_until((self.clock.now() + jittered).min(give_up)).await;
+            self.nap(&mut pause, &mut changes, give_up).await;
             (generation, look) = self.look(attempt, cell, give_up, Detail::Lean).await?;
         }
     }
@@ -203,7 +202,11 @@ impl<B: Backend> Supervisor<B> {
         }
         // Nobody lives that could still leave, and each has had two of its intervals to show a sign of life.
         let nobody_lives = left.iter().all(|left| left.stale) && spared.len() == left.len();
-        if nobody_lives && spared.iter().all(|left| left.unmoved >= self.interval_of(left.record) * 2) {
+        if nobody_lives
+            && spared
+                .iter()
+                .all(|left| self.needs_no_watch(left.record) || left.unmoved >= self.interval_of(left.record) * 2)
+        {
             let writers: Vec<LeaseInfo> =
                 spared.iter().filter_map(|left| drain.first.get(&left.record.id)).cloned().collect();
             let store = self.backend.store();

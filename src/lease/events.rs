@@ -55,6 +55,23 @@ pub enum Event {
         /// Writer or fsck.
         kind: LeaseKind,
     },
+    /// A gate lets in, under this lease.
+    GateOpened {
+        /// The lease's id.
+        id: String,
+    },
+    /// A gate lets nobody in any more, and waits for the guards inside.
+    GateClosing {
+        /// The lease's id.
+        id: String,
+        /// How many guards are inside.
+        inside: u64,
+    },
+    /// A gate has nobody inside any more, and gives its lease back.
+    GateClosed {
+        /// The lease's id.
+        id: String,
+    },
     /// An acquisition waits behind another lease. A stale one will not go away by itself.
     Waiting {
         /// The lease in the way.

@@ -12,7 +12,7 @@ use crate::lease::command::FsckRequest;
 use crate::lease::dead::Watched;
 use crate::lease::events::Event;
 use crate::lease::rules::Rule;
-use crate::lease::state::{LeaseCell, Terms};
+use crate::lease::state::LeaseCell;
 use crate::lease::status::{LeaseKind, LeaseState};
 use crate::lease::supervisor::Supervisor;
 use crate::lease::wait::{Waiting, held};
@@ -151,12 +151,7 @@ impl<B: Backend> Supervisor<B> {
 
     fn installed(&self, mut attempt: Attempt<B>, sent: Moment) -> Installed<B> {
         attempt.confirmed();
-        let terms = Terms {
-            store: self.backend.store().clone(),
-            key: attempt.lease.key.clone(),
-            kind: LeaseKind::Fsck,
-            timing: self.timing,
-        };
+        let terms = self.terms(attempt.lease.key.clone(), LeaseKind::Fsck);
         let cell = Arc::new(LeaseCell::new(terms, self.clock.clone(), sent, 0));
         attempt.keep(&cell);
         (attempt, cell)

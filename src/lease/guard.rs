@@ -1,12 +1,14 @@
 //! The guards in a holder's hand. Dropping one hands its release to the supervisor.
 
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::LeaseKey;
 use crate::coordinator::Coordinator;
 use crate::error::{Error, Result};
 use crate::lease::command::Command;
@@ -26,6 +28,12 @@ pub(crate) struct Hold {
 impl Hold {
     pub(crate) fn new(cell: Arc<LeaseCell>, commands: mpsc::UnboundedSender<Command>) -> Hold {
         Hold { cell, commands, handed_back: false }
+    }
+
+    /// Takes the release into the caller's own hands.
+    pub(crate) fn into_key(mut self) -> LeaseKey {
+        self.handed_back = true;
+        self.cell.terms.key.clone()
     }
 }
 
@@ -98,7 +106,7 @@ impl Lease {
     }
 
     /// How long the lease is valid without another confirmed refresh; zero if it is not. Give a long write a
-    /// time limit below it.
+    /// time limit below it. On a local store, where the kernel knows who lives, [`Duration::MAX`].
     pub fn remaining(&self) -> Duration {
         self.hold.cell.remaining()
     }
@@ -125,6 +133,18 @@ impl Lease {
     pub async fn refresh_heartbeat(&self, force: bool) -> Result<()> {
         let key = self.hold.cell.terms.key.clone();
         self.coordinator.ask(|reply| Command::Refresh { key, force, reply }).await
+    }
+
+    /// Descriptors of the locked files that a lease on a local store consists of; none on another store. The
+    /// kernel frees the lease when they, and all their duplicates, are closed: a command that inherits them
+    /// keeps the lease when its starter is killed. They are closed on execution until somebody says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if there are too many open files.
+    pub async fn descriptors(&self) -> Result<Vec<OwnedFd>> {
+        let key = self.hold.cell.terms.key.clone();
+        self.coordinator.ask(|reply| Command::Descriptors(key, reply)).await
     }
 
     /// Stops refreshing and deletes the lease's document, retrying until the store has confirmed. Touches

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::{Access, Backend, Init, Record};
+use crate::backend::{Access, Backend, Init, Life, Record};
 use crate::error::Result;
 use crate::lease::status::{HistoryEntry, LeaseInfo, LeaseKind, LeaseState, Phase, Status, StoreState};
 use crate::lease::supervisor::Supervisor;
@@ -13,7 +13,7 @@ const SCHEMA: u32 = 1;
 
 impl<B: Backend> Supervisor<B> {
     pub(crate) async fn init(&self) -> Result<Init> {
-        self.ready(Access::Administer, Duration::ZERO).await?;
+        self.ready(Access::Init, Duration::ZERO).await?;
         self.retry(self.timing.refresh_interval, async || self.backend.init().await).await
     }
 
@@ -23,13 +23,15 @@ impl<B: Backend> Supervisor<B> {
 
     pub(crate) async fn status(&self) -> Result<Status> {
         let look = self.retry(self.timing.refresh_interval, async || self.backend.look().await).await?;
-        let leases = look.leases.iter().map(|record| self.info(record));
+        // The files of holders that the kernel knows to be gone are in nobody's way.
+        let leases = look.leases.iter().filter(|record| record.life != Life::Dead).map(|record| self.info(record));
         let (fsck, mut writers): (Vec<_>, Vec<_>) = leases.partition(|lease| lease.kind == LeaseKind::Fsck);
         writers.sort_by(|a, b| b.age.cmp(&a.age).then_with(|| a.id.cmp(&b.id)));
         let fsck = fsck.into_iter().next();
         Ok(Status {
             schema: SCHEMA,
             store: self.backend.store().clone(),
+            store_bytes: self.backend.store().bytes_if_not_text(),
             backend: self.backend.traits().name,
             now: look.now,
             generation: look.generation,
@@ -59,6 +61,8 @@ impl<B: Backend> Supervisor<B> {
     pub(crate) fn state_of(&self, record: &Record<B::Pulse>) -> LeaseState {
         match record.age_ms {
             _ if record.malformed => LeaseState::Malformed,
+            _ if matches!(record.life, Life::Lives | Life::Inherited) => LeaseState::Fresh,
+            _ if record.life == Life::Dead => LeaseState::Stale,
             Some(age) if age_of(age) < self.judge(record) => LeaseState::Fresh,
             Some(_) => LeaseState::Stale,
             None => LeaseState::Malformed,
@@ -67,7 +71,9 @@ impl<B: Backend> Supervisor<B> {
 
     pub(crate) fn info(&self, record: &Record<B::Pulse>) -> LeaseInfo {
         let ours = record.ours.clone();
-        let peer = ours.is_none() && !record.malformed;
+        // Where the store knows who lives, ages mean nothing and there are no peers.
+        let by_age = record.life == Life::Unknown;
+        let peer = ours.is_none() && !record.malformed && by_age;
         let ours = ours.unwrap_or_default();
         LeaseInfo {
             id: record.id.clone(),
@@ -78,11 +84,12 @@ impl<B: Backend> Supervisor<B> {
             heartbeat: record.heartbeat,
             age: record.age_ms.map(age_of),
             refresh_interval: ours.refresh_interval,
-            stale_after: Some(self.judge(record)),
+            stale_after: by_age.then(|| self.judge(record)),
             clock_behind: record.age_ms.is_some_and(|age| age < 0),
             phase: ours.phase,
             reason: ours.reason,
             peer,
+            inherited: record.life == Life::Inherited,
             holder: ours.holder,
         }
     }

@@ -37,7 +37,7 @@
 //!
 //! `supervisor` runs everything on its thread; `writer`, `fsck` and `drain` acquire; `renew` keeps alive and
 //! watches deadlines; `release` gives back and withdraws; `dead` clears; `look` shows; `state` is one lease;
-//! `rules` names what must never be left out.
+//! `gate` shares one lease; `rules` names what must never be left out.
 
 pub(crate) mod attempt;
 pub(crate) mod command;
@@ -45,6 +45,7 @@ pub(crate) mod dead;
 pub(crate) mod drain;
 pub(crate) mod events;
 mod fsck;
+pub(crate) mod gate;
 mod guard;
 mod look;
 mod pulse;
@@ -62,6 +63,7 @@ mod writer;
 pub use dead::Cleared;
 pub use drain::DrainProgress;
 pub use events::Event;
+pub use gate::{GateOptions, GateState, OnFsck, WriteGuard, WriterGate};
 pub(crate) use guard::Hold;
 pub use guard::{FsckLease, Lease, WriterLease};
 #[cfg(test)]

@@ -39,10 +39,14 @@ impl<B: Backend> Supervisor<B> {
                     continue;
                 }
             };
+            // Where the store tells of changes, one may be that somebody took a lease's file away.
+            let mut changes = self.backend.changes();
             tokio::select! {
                 biased;
                 () = self.sleep_until(due) => {}
                 () = self.added.notified() => continue,
+                // A busy store changes all the time: once in a while is soon enough.
+                () = changes.next() => self.sleep(self.timing.poll_initial).await,
             }
             // Everybody is refreshed in the same statement, so that a thousand leases cost one.
             let cells = self.living();
@@ -69,7 +73,7 @@ impl<B: Backend> Supervisor<B> {
             let next = self
                 .living()
                 .iter()
-                .filter(|cell| !matches!(cell.state(), State::Expired(_)))
+                .filter(|cell| !matches!(cell.state(), State::Expired(_)) && !cell.terms.unlimited)
                 .filter_map(|cell| cell.deadline())
                 .min();
             match next {
@@ -221,6 +225,7 @@ impl<B: Backend> Supervisor<B> {
 
     /// What the look after a refresh means for each lease.
     fn conclude(&self, cells: &[Arc<LeaseCell>], matched: &[(Arc<LeaseCell>, Moment)], look: &RefreshLook) {
+        self.fsck_in_the_way.send_replace(look.fsck.is_some());
         for cell in cells {
             let own_generation = cell.generation();
             let why = match (cell.terms.kind, &look.fsck) {

@@ -42,6 +42,17 @@ pub(crate) struct Terms {
     pub(crate) key: LeaseKey,
     pub(crate) kind: LeaseKind,
     pub(crate) timing: LeaseTiming,
+    /// The store itself knows when the holder is gone: the lease has no deadline.
+    pub(crate) unlimited: bool,
+    /// It is a gate's.
+    pub(crate) gated: bool,
+}
+
+impl Terms {
+    /// Until when a lease is believed that was written or refreshed at `sent`.
+    pub(crate) fn deadline(&self, sent: Moment) -> Moment {
+        if self.unlimited { Moment::from_nanos(u64::MAX) } else { sent + self.timing.valid_for() }
+    }
 }
 
 /// The last confirmed refresh: when it was sent, and how long the machine had slept by then.
@@ -80,7 +91,7 @@ pub(crate) enum Confirmation {
 impl LeaseCell {
     /// A lease that is held from a write that was sent at `sent`.
     pub(crate) fn new(terms: Terms, clock: Arc<dyn Clock>, sent: Moment, generation: i64) -> LeaseCell {
-        let deadline = sent + terms.timing.valid_for();
+        let deadline = terms.deadline(sent);
         LeaseCell {
             deadline: AtomicU64::new(deadline.as_nanos()),
             generation: AtomicI64::new(generation),
@@ -106,7 +117,11 @@ impl LeaseCell {
 
     /// How long the lease is valid without another refresh; zero if it is not.
     pub(crate) fn remaining(&self) -> Duration {
-        self.deadline().map_or(Duration::ZERO, |deadline| deadline.since(self.clock.now()))
+        match self.deadline() {
+            None => Duration::ZERO,
+            Some(_) if self.terms.unlimited => Duration::MAX,
+            Some(deadline) => deadline.since(self.clock.now()),
+        }
     }
 
     /// `None` once the lease is over.
@@ -161,7 +176,7 @@ impl LeaseCell {
     /// A refresh that was sent at `sent` matched. An expired lease is held again: the caller has looked for
     /// an fsck and another generation before it says so.
     pub(crate) fn confirm(&self, sent: Moment) -> Confirmation {
-        let deadline = sent + self.terms.timing.valid_for();
+        let deadline = self.terms.deadline(sent);
         if self.deadline().is_none() || deadline <= self.clock.now() {
             return Confirmation::TooLate;
         }
@@ -254,6 +269,8 @@ mod tests {
             key: LeaseKey { id: "lease/1".to_owned(), owner: "me".to_owned() },
             kind: LeaseKind::Writer,
             timing: LeaseTiming::default(),
+            unlimited: false,
+            gated: false,
         };
         let cell = LeaseCell::new(terms, Arc::new(clock.clone()), clock.now(), 7);
         (clock, cell)

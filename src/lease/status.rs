@@ -7,14 +7,14 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::describe;
 use crate::holder::Holder;
 use crate::store_url::StoreName;
 
 /// The shared and the exclusive lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LeaseKind {
     /// Held by any number of processes at once.
@@ -56,7 +56,7 @@ impl fmt::Display for LeaseState {
 }
 
 /// How far an fsck is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Phase {
@@ -115,6 +115,8 @@ pub struct LeaseInfo {
     pub reason: Option<String>,
     /// The lease of another program that shares the collection; it may live without refreshing.
     pub peer: bool,
+    /// On a local store: the process that took the lease is gone, and one that inherited it lives.
+    pub inherited: bool,
     /// Who holds it.
     pub holder: Option<Holder>,
 }
@@ -137,6 +139,9 @@ impl fmt::Display for LeaseInfo {
         if let Some(phase) = self.phase {
             write!(f, ", {phase}")?;
         }
+        if self.inherited {
+            f.write_str(", kept by a process that inherited it")?;
+        }
         write!(f, ", {}", self.state)?;
         if let Some(age) = self.age {
             write!(f, " (last heartbeat {} ago)", describe::duration(age))?;
@@ -153,7 +158,10 @@ pub struct Status {
     pub schema: u32,
     /// The store's name.
     pub store: StoreName,
-    /// `mongodb` or `memory`.
+    /// The bytes of a local store's path in base64, if they are no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store_bytes: Option<String>,
+    /// `mongodb`, `local` or `memory`.
     pub backend: &'static str,
     /// The store's own clock when it was looked at.
     pub now: Timestamp,

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::{Notify, broadcast, mpsc};
+use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Access, Answer, Backend, BackendError, Fault, HistoryLine, LeaseKey, NewLease};
+use crate::backend::{Access, Answer, Backend, BackendError, Changes, Fault, HistoryLine, LeaseKey, NewLease};
 use crate::clock::{Clock, Moment, within};
 use crate::entropy::Entropy;
 use crate::error::{Error, LossReason, Result};
@@ -62,6 +62,8 @@ pub(crate) struct Supervisor<B: Backend> {
     /// Somebody waits for the end, but not for long: what was to be repeated later is repeated now.
     pub(crate) hurry: Cell<bool>,
     pub(crate) hurried: Notify,
+    /// Whether the last look found an fsck, which gates have to close for.
+    pub(crate) fsck_in_the_way: watch::Sender<bool>,
     /// What the store was checked for.
     ready_for: Cell<Access>,
     panicked: Cell<bool>,
@@ -100,6 +102,7 @@ impl<B: Backend> Supervisor<B> {
             settled: Notify::new(),
             hurry: Cell::new(false),
             hurried: Notify::new(),
+            fsck_in_the_way: watch::Sender::new(false),
             ready_for: Cell::new(Access::Look),
             panicked: Cell::new(false),
             stop: Notify::new(),
@@ -172,6 +175,13 @@ impl<B: Backend> Supervisor<B> {
             }
             Command::Refresh { key, force, reply } => {
                 self.answer(reply, async move |this| this.refresh_one(&key, force).await);
+            }
+            Command::Gate(parts) => self.spawn(async move |this| this.keep_gate(parts).await),
+            Command::WhyClosed { after, reply } => {
+                self.answer(reply, async move |this| this.why_closed(after).await);
+            }
+            Command::Descriptors(key, reply) => {
+                let _ = reply.send(self.backend.descriptors(&key).map_err(|error| self.fail(error)));
             }
             Command::Release(key, reply) => self.release(&key, reply),
             Command::Shutdown { .. } => unreachable!("taken by the loop"),
@@ -267,6 +277,19 @@ impl<B: Backend> Supervisor<B> {
         self.sleep(jittered).await;
     }
 
+    /// As [`Supervisor::pause`], at most until `at_most`. A change in the store ends it and starts the doubling
+    /// anew.
+    pub(crate) async fn nap(&self, pause: &mut Duration, changes: &mut Changes, at_most: Moment) {
+        let jittered = self.entropy.jitter(*pause, 0.5);
+        tokio::select! {
+            biased;
+            () = changes.next() => *pause = self.timing.poll_initial,
+            () = self.sleep_until((self.clock.now() + jittered).min(at_most)) => {
+                *pause = (*pause * 2).min(self.timing.poll_max);
+            }
+        }
+    }
+
     pub(crate) async fn sleep(&self, duration: Duration) {
         self.sleep_until(self.clock.now() + duration).await;
     }
@@ -315,7 +338,10 @@ impl<B: Backend> Supervisor<B> {
     /// A lease of this coordinator that a new one of `kind` would wait for for ever.
     pub(crate) fn own_lease_in_the_way(&self, kind: LeaseKind) -> Option<Error> {
         let leases = self.leases.borrow();
-        let standing = |kept: &&Kept<B::Session>| !matches!(kept.cell.state(), State::Lost(_) | State::Released);
+        let standing = |kept: &&Kept<B::Session>| {
+            let over = matches!(kept.cell.state(), State::Lost(_) | State::Released);
+            !over && !kept.cell.terms.gated
+        };
         let conflicts = |kept: &&Kept<B::Session>| match kind {
             LeaseKind::Fsck => true,
             LeaseKind::Writer => kept.cell.terms.kind == LeaseKind::Fsck,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::{Backend, BackendError, Fault, Record};
+use crate::backend::{Backend, BackendError, Changes, Fault, Record};
 use crate::clock::Moment;
 use crate::error::{Error, Locked, Result};
 use crate::lease::events::Event;
@@ -17,6 +17,7 @@ pub(crate) struct Waiting {
     waits: bool,
     pause: Duration,
     told: Option<(Option<String>, LeaseState)>,
+    changes: Changes,
 }
 
 impl Waiting {
@@ -28,6 +29,7 @@ impl Waiting {
             waits: !wait.is_zero(),
             pause: supervisor.timing.poll_initial,
             told: None,
+            changes: if wait.is_zero() { Changes::untold() } else { supervisor.backend.changes() },
         }
     }
 
@@ -84,9 +86,7 @@ impl Waiting {
     }
 
     async fn sleep<B: Backend>(&mut self, supervisor: &Supervisor<B>, at_most: Moment) {
-        let jittered = supervisor.entropy.jitter(self.pause, 0.5);
-        self.pause = (self.pause * 2).min(supervisor.timing.poll_max);
-        supervisor.sleep_until((supervisor.clock.now() + jittered).min(at_most)).await;
+        supervisor.nap(&mut self.pause, &mut self.changes, at_most).await;
     }
 }
 

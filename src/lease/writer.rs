@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Access, Backend, BackendError, Fault, NO_LAYOUT};
+use crate::backend::{Access, Backend, BackendError, Fault, LeaseKey, NO_LAYOUT};
 use crate::error::{Error, Result};
 use crate::lease::Hold;
 use crate::lease::attempt::{Attempt, Tried};
@@ -20,7 +20,9 @@ impl<B: Backend> Supervisor<B> {
         self.ready(Access::Write, request.wait).await?;
         let mut waiting = Waiting::new(self, request.wait);
         loop {
-            if let Some(refusal) = self.own_lease_in_the_way(LeaseKind::Writer) {
+            if !request.gated
+                && let Some(refusal) = self.own_lease_in_the_way(LeaseKind::Writer)
+            {
                 return Err(refusal);
             }
             if (waiting.looks_first() || !self.rules.hold(Rule::InsertThenCheck)) && !waiting.way_is_free(self).await? {
@@ -75,7 +77,8 @@ impl<B: Backend> Supervisor<B> {
         if !self.rules.hold(Rule::GrantBeforeDeadline) {
             sent = self.clock.now();
         }
-        let too_late = self.clock.now() >= sent + self.timing.valid_for();
+        let terms = Terms { gated: request.gated, ..self.terms(key, LeaseKind::Writer) };
+        let too_late = self.clock.now() >= terms.deadline(sent);
         if !look.registered || too_late {
             attempt.withdraw().await;
             let what = if too_late {
@@ -86,14 +89,20 @@ impl<B: Backend> Supervisor<B> {
             return Ok(Tried::Trouble(BackendError::new(Fault::Unknown, what)));
         }
         attempt.confirmed();
-        let terms = Terms { store: self.backend.store().clone(), key, kind: LeaseKind::Writer, timing: self.timing };
         let cell = Arc::new(LeaseCell::new(terms, self.clock.clone(), sent, generation));
         attempt.keep(&cell);
+        self.fsck_in_the_way.send_replace(false);
         self.tell(Event::Acquired { id: cell.terms.key.id.clone(), kind: LeaseKind::Writer });
         Ok(Tried::Done(attempt.succeed(cell)))
     }
 
     pub(crate) fn no_layout(&self) -> Error {
         Error::invalid_at(self.backend.store(), NO_LAYOUT)
+    }
+
+    /// What is the same for a lease's whole life.
+    pub(crate) fn terms(&self, key: LeaseKey, kind: LeaseKind) -> Terms {
+        let unlimited = self.backend.traits().knows_the_living;
+        Terms { store: self.backend.store().clone(), key, kind, timing: self.timing, unlimited, gated: false }
     }
 }

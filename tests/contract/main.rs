@@ -6,38 +6,42 @@ mod support;
 
 mod acquiring;
 mod clearing;
+mod gating;
 mod holding;
 mod leaving;
 mod looking;
 mod store;
 
-/// Makes a test of every named promise for every kind of store.
+/// Makes a test of every named promise for every kind of store; those behind `aging` only for the kinds that know
+/// their holders by the age of heartbeats. What a store does instead that knows who lives is in `tests/local`.
 macro_rules! contract {
-    ($module:ident: $($promise:ident),* $(,)?) => {
+    ($module:ident: $($promise:ident),*; aging: $($aging:ident),*;) => {
         mod $module {
             mod memory {
-                $(#[tokio::test]
-                async fn $promise() {
-                    crate::$module::$promise(crate::store::Store::memory()).await;
-                })*
+                contract!(@tests $module memory: $($promise)* $($aging)*);
+            }
+
+            #[cfg(feature = "local")]
+            mod local {
+                contract!(@tests $module local: $($promise)*);
             }
 
             #[cfg(feature = "mongo")]
             mod replica_set {
-                $(#[tokio::test]
-                async fn $promise() {
-                    crate::$module::$promise(crate::store::Store::replica_set()).await;
-                })*
+                contract!(@tests $module replica_set: $($promise)* $($aging)*);
             }
 
             #[cfg(feature = "mongo")]
             mod standalone {
-                $(#[tokio::test]
-                async fn $promise() {
-                    crate::$module::$promise(crate::store::Store::standalone()).await;
-                })*
+                contract!(@tests $module standalone: $($promise)* $($aging)*);
             }
         }
+    };
+    (@tests $module:ident $store:ident: $($promise:ident)*) => {
+        $(#[tokio::test]
+        async fn $promise() {
+            crate::$module::$promise(crate::store::Store::$store()).await;
+        })*
     };
 }
 
@@ -53,20 +57,37 @@ mod on {
         a_spent_drain_budget_names_who_was_left_and_frees_the_store,
         progress_tells_who_is_waited_for,
         a_coordinator_does_not_wait_for_itself,
+        bad_requests_are_invalid;
+        aging:
         stale_writers_end_a_drain_unless_somebody_said_that_they_are_dead,
-        a_dead_fsck_is_replaced_by_force_and_a_fresh_one_is_not,
-        bad_requests_are_invalid,
+        a_dead_fsck_is_replaced_by_force_and_a_fresh_one_is_not;
     );
 
     contract!(
-        holding:
+        holding: ;
+        aging:
         a_heartbeat_is_refreshed_when_it_is_due_or_forced,
         a_lease_lives_on_by_itself,
         a_holder_hears_of_its_loss_in_every_way,
         a_displaced_holder_touches_nobody_elses_document,
         events_come_in_order,
         the_deadline_comes_before_the_stale_age,
-        a_lease_that_was_cut_off_comes_back_unless_somebody_came_in_between,
+        a_lease_that_was_cut_off_comes_back_unless_somebody_came_in_between;
+    );
+
+    contract!(
+        gating:
+        all_writes_of_a_process_share_one_lease,
+        a_gate_closes_for_an_fsck_and_opens_after_it,
+        a_gate_can_be_told_to_fail,
+        an_entry_waits_no_longer_than_it_was_told,
+        an_idle_gate_gives_its_lease_back,
+        a_gate_goes_with_its_last_handle,
+        an_entry_that_nobody_waits_for_leaves_nothing,
+        an_entry_hears_why_there_can_be_no_lease,
+        nobody_is_inside_while_an_fsck_is_alone;
+        aging:
+        a_gate_that_is_cut_off_closes_and_opens_anew;
     );
 
     contract!(
@@ -75,23 +96,26 @@ mod on {
         a_shutdown_gives_everything_back,
         a_shutdown_withdraws_what_is_being_acquired,
         the_last_coordinator_may_go_inside_an_async_context,
-        an_acquisition_that_nobody_waits_for_leaves_nothing,
+        an_acquisition_that_nobody_waits_for_leaves_nothing;
+        aging: ;
     );
 
     contract!(
         clearing:
         with_nothing_there_nothing_is_cleared,
-        what_is_fresh_is_spared,
+        what_is_fresh_is_spared;
+        aging:
         what_is_dead_goes_after_its_whole_stale_age,
         what_moves_while_it_is_watched_is_spared,
         only_what_was_named_is_cleared,
-        a_dry_run_changes_nothing,
+        a_dry_run_changes_nothing;
     );
 
     contract!(
         looking:
+        looking_changes_nothing;
+        aging:
         a_status_shows_everything,
-        the_history_tells_what_was_done,
-        looking_changes_nothing,
+        the_history_tells_what_was_done;
     );
 }

@@ -29,11 +29,18 @@ pub(crate) struct Store(Kind);
 
 enum Kind {
     Memory(MemoryStore),
+    #[cfg(feature = "local")]
+    Local(tempfile::TempDir),
     #[cfg(feature = "mongo")]
     Mongo(TestDatabase),
 }
 
 impl Store {
+    #[cfg(feature = "local")]
+    pub(crate) fn local() -> Store {
+        Store(Kind::Local(tempfile::tempdir().unwrap()))
+    }
+
     pub(crate) fn memory() -> Store {
         Store(Kind::Memory(MemoryStore::new()))
     }
@@ -55,6 +62,8 @@ impl Store {
     pub(crate) fn builder(&self) -> CoordinatorBuilder {
         match &self.0 {
             Kind::Memory(store) => Coordinator::on_memory(store),
+            #[cfg(feature = "local")]
+            Kind::Local(directory) => Coordinator::builder(directory.path().join("store").to_str().unwrap()).unwrap(),
             #[cfg(feature = "mongo")]
             Kind::Mongo(database) => Coordinator::builder(&database.uri()).unwrap(),
         }
@@ -103,6 +112,8 @@ impl Store {
     pub(crate) async fn severable(&self, label: &str) -> (Coordinator, Wire) {
         let (builder, wire) = match &self.0 {
             Kind::Memory(store) => (Coordinator::on_memory(store), Wire::Memory(store.clone())),
+            #[cfg(feature = "local")]
+            Kind::Local(_) => unreachable!("nothing lies between a process and its kernel"),
             #[cfg(feature = "mongo")]
             Kind::Mongo(database) => {
                 let proxy = database.proxy();

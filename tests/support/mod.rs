@@ -10,12 +10,15 @@
 //! | `failpoint` | the server's own faults (`failCommand`), switched off again by a guard |
 //! | `proxy` | a TCP proxy that cuts, delays, swallows and holds what passes between client and server |
 //! | `poll` | waiting for a condition with a bound |
+//! | `running` | the real binary: started, watched, ended |
 //! | `process`, `scratch`, `container`, `uri` | what the others are made of |
 
 #![allow(dead_code, reason = "each test binary compiles the whole module and uses its own part of it")]
 
 pub(crate) mod poll;
 pub(crate) mod process;
+#[cfg(all(test, feature = "cli"))]
+pub(crate) mod running;
 pub(crate) mod scratch;
 
 #[cfg(feature = "mongo")]

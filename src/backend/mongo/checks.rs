@@ -48,16 +48,18 @@ impl Mongo {
         // Even a lease that is withdrawn at once would leave the collection. Where a name was mistyped nobody
         // wants one, and httk-store makes its store only where there is none.
         match access {
-            Access::Administer | Access::Write if !exists && self.shared() => return Err(refuse(NO_PEER_LAYOUT)),
+            Access::Init | Access::Remove | Access::Write if !exists && self.shared() => {
+                return Err(refuse(NO_PEER_LAYOUT));
+            }
             Access::Write if !exists => return Err(refuse(NO_LAYOUT)),
-            Access::Look | Access::Administer | Access::Write => {}
+            Access::Look | Access::Init | Access::Remove | Access::Write => {}
         }
         look::look(&self.collection, None, statements::try_look(self.collection.name()), Detail::Lean)
             .await
             .map_err(|error| self.faults.look(error))?;
         match access {
             Access::Look => Ok(()),
-            Access::Administer | Access::Write => {
+            Access::Init | Access::Remove | Access::Write => {
                 self.check_indexes().await?;
                 self.collection
                     .update_one(statements::nothing(), statements::refresh())

@@ -14,7 +14,7 @@ use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument, doc};
 use jiff::Timestamp;
 
-use crate::backend::{Detail, FSCK_ID, HistoryLine, NewLease, Ours, Record};
+use crate::backend::{Detail, FSCK_ID, HistoryLine, Life, NewLease, Ours, Record};
 use crate::holder::Holder;
 use crate::lease::status::{HistoryEntry, Phase};
 
@@ -144,6 +144,7 @@ pub(super) fn record(document: &RawDocument, now: Option<bson::DateTime>, detail
         malformed: owner.is_none() || heartbeat.is_none() || !is_lease,
         pulse,
         heartbeat: heartbeat.and_then(timestamp),
+        life: Life::Unknown,
         age_ms: heartbeat
             .zip(now)
             .map(|(heartbeat, now)| now.timestamp_millis().saturating_sub(heartbeat.timestamp_millis())),

@@ -113,6 +113,7 @@ impl Backend for Mongo {
             sessions_refuse_late: replicated,
             fails_over: replicated && !self.shared(),
             shared_with_peer: self.shared(),
+            knows_the_living: false,
         }
     }
 

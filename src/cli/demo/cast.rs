@@ -1,7 +1,7 @@
 //! The processes of the demo: this same program, as anybody would call it from a shell.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -53,7 +53,7 @@ pub(super) struct Part {
 /// Everybody who takes part.
 pub(super) struct Cast {
     program: PathBuf,
-    store: String,
+    store: OsString,
     collection: String,
     interval: Option<Duration>,
     multiplier: Option<u32>,
@@ -67,7 +67,7 @@ pub(super) struct Cast {
 }
 
 impl Cast {
-    pub(super) fn new(global: &Global, store: &str, notes: &Path) -> Result<Cast, Failure> {
+    pub(super) fn new(global: &Global, store: &OsStr, notes: &Path) -> Result<Cast, Failure> {
         let program =
             std::env::current_exe().map_err(|error| Failure::system("the program does not find itself", error))?;
         Ok(Cast {

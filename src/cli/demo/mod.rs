@@ -37,6 +37,8 @@ pub(crate) async fn demo(context: &mut Context) -> Result<i32, Failure> {
     if global.stale_multiplier.is_none() {
         global.refresh_interval.get_or_insert(REFRESH_INTERVAL);
     }
+    let notes = work::Notes::create().map_err(|error| Failure::system("the demo has no place for its notes", error))?;
+    global.store.get_or_insert_with(|| notes.store().into_os_string());
     let preparing = async {
         let store = store::open(&global, &console, None).await?;
         store.coordinator.init().await?;
@@ -49,7 +51,6 @@ pub(crate) async fn demo(context: &mut Context) -> Result<i32, Failure> {
     };
     console.say("demo", &format!("store {}; this takes about ten seconds", store.name()));
 
-    let notes = work::Notes::create().map_err(|error| Failure::system("the demo has no place for its notes", error))?;
     let cast = Arc::new(Cast::new(&global, &store.url, notes.file())?);
     let (done, mut played) = tokio::sync::oneshot::channel();
     let playing = Arc::clone(&cast);

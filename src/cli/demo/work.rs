@@ -82,6 +82,11 @@ impl Notes {
         Ok(Notes { directory, file })
     }
 
+    /// A local store for the story.
+    pub(super) fn store(&self) -> PathBuf {
+        self.directory.join("store")
+    }
+
     pub(super) fn file(&self) -> &Path {
         &self.file
     }

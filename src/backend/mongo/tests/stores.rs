@@ -17,7 +17,7 @@ async fn a_usable_store_is_taken_with_or_without_its_collection() {
         assert!(error.fault == Fault::Invalid && error.message.contains("lockhouse init"), "{error:?}");
         for _ in 0..2 {
             store.ready(Access::Look).await.unwrap();
-            store.ready(Access::Administer).await.unwrap();
+            store.ready(Access::Init).await.unwrap();
             store.init().await.unwrap();
             store.ready(Access::Write).await.unwrap();
         }
@@ -79,7 +79,7 @@ async fn a_store_of_the_peer_is_not_guessed() {
         }
         let url = url(&server.uri(), &store.app, "");
         let own = Mongo::connect(&url, Some(connect::OWN_COLLECTION)).await.unwrap();
-        own.ready(Access::Administer).await.unwrap();
+        own.ready(Access::Init).await.unwrap();
         let shared = Mongo::connect(&url, Some(PEER_COLLECTION)).await.unwrap();
         shared.ready(Access::Write).await.unwrap();
         let error = shared.init().await.unwrap_err();
@@ -151,7 +151,7 @@ async fn read_is_enough_to_look_and_read_write_for_everything() {
     }
     let [reader, writer] = stores.try_into().unwrap();
     reader.ready(Access::Look).await.unwrap();
-    writer.ready(Access::Administer).await.unwrap();
+    writer.ready(Access::Init).await.unwrap();
     writer.init().await.unwrap();
     writer.ready(Access::Write).await.unwrap();
     let lease = super::fsck();

@@ -1,0 +1,21 @@
+//! Leases on local stores, through the program and the library, with real processes on real files.
+//!
+//! - `exclusion`: `run` and `fsck` keep each other out, and a killed one is out of the way at once.
+//! - `children`: who keeps a lease when its wrapper is killed.
+//! - `tampering`: files removed or replaced under a living holder.
+//! - `paths`: every way to a store, and those that are refused.
+//! - `strange`: what else may be in the place of a store's files; users, modes, full disks.
+//! - `crashes`: killed at each named point.
+//! - `looks`: looking and being told.
+//! - `store`: a store of a test's own.
+
+mod children;
+mod crashes;
+mod exclusion;
+mod looks;
+mod paths;
+mod store;
+mod strange;
+#[path = "../support/mod.rs"]
+mod support;
+mod tampering;
