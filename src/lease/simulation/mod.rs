@@ -10,6 +10,8 @@
 mod actors;
 mod checker;
 mod link;
+mod node;
+mod plan;
 mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +19,8 @@ use std::time::Duration;
 
 use crate::lease::rules::{Rule, Rules};
 use checker::Violation;
-use world::{Plan, World};
+use plan::Plan;
+use world::World;
 
 /// How many schedules the whole search runs.
 fn schedules() -> u64 {
