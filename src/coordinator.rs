@@ -195,7 +195,8 @@ impl Coordinator {
     /// `Denied`, `Unavailable`, or `Invalid` if the text is longer than 4,096 bytes.
     pub async fn record(&self, what: &'static str, lease: Option<&str>, reason: Option<String>) -> Result<()> {
         check_text("reason", reason.as_deref())?;
-        let line = HistoryLine { what, lease: lease.map(str::to_owned), holder: self.0.holder.clone(), reason };
+        let (lease, holder) = (lease.map(str::to_owned), self.0.holder.clone());
+        let line = HistoryLine { name: crate::entropy::unique(), what, lease, holder, reason };
         self.ask(|reply| Command::Record(line, reply)).await
     }
 

@@ -3,6 +3,7 @@
 //! Arguments that are no options are filters: only rows whose name contains one of them are measured.
 
 #[path = "../leases/table.rs"]
+#[allow(dead_code, reason = "shared with the other benchmark")]
 mod table;
 
 use std::fs::{File, OpenOptions};

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::error::{Error, Failure};
 use crate::holder::Holder;
@@ -159,14 +160,17 @@ pub(crate) struct StoreLook<P> {
     pub(crate) leases: Vec<Record<P>>,
 }
 
-/// What a caller is about to do, so that a backend can refuse early and with a reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a caller is about to do, so that a backend can refuse early and with a reason. A later one includes
+/// the earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
     /// Status, history, dry runs.
     Look,
-    /// Making the layout.
+    /// Making the layout: the store need not be there yet.
     Init,
-    /// Anything else that writes.
+    /// What only removes.
+    Remove,
+    /// Anything that makes leases or history: the store has to be there.
     Write,
 }
 
@@ -264,8 +268,8 @@ pub(crate) trait Backend: 'static {
         Ok(Vec::new())
     }
 
-    /// Refuses a store that the protocol cannot trust. Asked once before the first `Look`, and before
-    /// the others once each, as long as they are refused again.
+    /// Refuses a store that the protocol cannot trust. Asked once before the first `Look`, and before the
+    /// first use that needs more than was asked for until then.
     async fn ready(&self, access: Access) -> Answer<()>;
     /// Makes the layout document; a second run changes nothing.
     async fn init(&self) -> Answer<Init>;
@@ -307,19 +311,22 @@ pub(crate) trait Backend: 'static {
     async fn remove(&self, id: &str, pulse: &Self::Pulse) -> Answer<bool>;
 
     async fn history(&self) -> Answer<Vec<HistoryEntry>>;
-    /// Writes a line of the audit trail, with the store's time.
+    /// Writes a line of the audit trail, with the store's time. Sent again, because an
+    /// answer was lost, it writes no second line.
     async fn record(&self, line: &HistoryLine) -> Answer<()>;
 }
 
 /// How many leases one refresh statement names at most.
 pub(crate) const REFRESH_CHUNK: usize = 5_000;
 
-/// How many lines the audit trail keeps.
+/// How many lines of the audit trail are shown. Older ones are removed sooner or later.
 pub(crate) const HISTORY_KEPT: usize = 1_000;
 
 /// A line of the audit trail before the store gave it a time.
 #[derive(Debug, Clone)]
 pub(crate) struct HistoryLine {
+    /// Tells it from every other line: one that is sent again is the same.
+    pub(crate) name: Uuid,
     pub(crate) what: &'static str,
     pub(crate) lease: Option<String>,
     pub(crate) holder: Holder,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::backend::{Answer, Backend, FSCK_ID, Life, Record};
+use crate::backend::{Access, Answer, Backend, FSCK_ID, Life, Record};
 use crate::error::{Error, Locked, Result};
 use crate::lease::command::ClearRequest;
 use crate::lease::events::Event;
@@ -55,7 +55,7 @@ impl<B: Backend> Supervisor<B> {
 
     async fn take_dead(self: &Rc<Self>, scope: Scope, request: &ClearRequest) -> Result<Cleared> {
         if !request.dry_run {
-            self.writable(Duration::ZERO).await?;
+            self.ready(Access::Remove, Duration::ZERO).await?;
         }
         let named = |record: &Record<B::Pulse>| {
             request.ids.contains(&record.id) || record.owner.as_ref().is_some_and(|owner| request.ids.contains(owner))

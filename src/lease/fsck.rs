@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Backend, BackendError, Fault, Grant, Install, Record};
+use crate::backend::{Access, Backend, BackendError, Fault, Grant, Install, Record};
 use crate::clock::Moment;
 use crate::error::{Error, Locked, LossReason, Result};
 use crate::lease::Hold;
@@ -22,7 +22,7 @@ type Installed<B> = (Attempt<B>, Arc<LeaseCell>);
 
 impl<B: Backend> Supervisor<B> {
     pub(crate) async fn acquire_fsck(self: &Rc<Self>, request: &FsckRequest) -> Result<Hold> {
-        self.writable(request.wait).await?;
+        self.ready(Access::Write, request.wait).await?;
         let (mut attempt, cell) = self.install(request).await?;
         let drained = self.drain(&mut attempt, &cell, request).await;
         let granted = match drained {

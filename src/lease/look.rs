@@ -13,7 +13,7 @@ const SCHEMA: u32 = 1;
 
 impl<B: Backend> Supervisor<B> {
     pub(crate) async fn init(&self) -> Result<Init> {
-        self.retry(self.timing.refresh_interval, async || self.backend.ready(Access::Init).await).await?;
+        self.ready(Access::Init, Duration::ZERO).await?;
         self.retry(self.timing.refresh_interval, async || self.backend.init().await).await
     }
 

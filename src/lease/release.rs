@@ -1,10 +1,12 @@
 //! Giving back: deletes by id and owner, repeated until the store has confirmed. Touches nobody else's
 //! document, however often it is sent.
 
+use std::cell::RefMut;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::backend::{Answer, Backend, LeaseKey, Record};
-use crate::clock::within;
+use crate::backend::{Answer, Backend, FSCK_ID, LeaseKey, Record};
+use crate::clock::{Moment, within};
 use crate::error::Error;
 use crate::lease::command::Reply;
 use crate::lease::events::Event;
@@ -18,6 +20,33 @@ pub(crate) struct Departure<S> {
     pub(crate) session: S,
     /// The write that made it may still be under way.
     pub(crate) unsure: bool,
+}
+
+/// Which fsck leases this supervisor is giving back, or has given back a short while ago, by owner.
+///
+/// All fsck leases have one `_id`, so an acquisition may meet the document of an earlier one of its own
+/// process. That passes, and is nobody's lease. A look that was sent before the delete may be answered
+/// after it, hence the while: an answer takes a call's limit at most, which is far below a stale age.
+#[derive(Debug, Default)]
+pub(crate) struct GivenBack(BTreeMap<String, Option<Moment>>);
+
+impl GivenBack {
+    fn begin(&mut self, key: &LeaseKey) {
+        if key.id == FSCK_ID {
+            self.0.insert(key.owner.clone(), None);
+        }
+    }
+
+    /// The document has been gone since then; without a moment it stands, for the store refused to delete it.
+    fn end(&mut self, key: &LeaseKey, gone: Option<Moment>) {
+        if self.0.remove(&key.owner).is_some() && gone.is_some() {
+            self.0.insert(key.owner.clone(), gone);
+        }
+    }
+
+    fn forget(&mut self, before: Moment) {
+        self.0.retain(|_, gone| gone.is_none_or(|gone| gone >= before));
+    }
 }
 
 impl<B: Backend> Supervisor<B> {
@@ -74,7 +103,7 @@ impl<B: Backend> Supervisor<B> {
         F: AsyncFnOnce(Rc<Self>, Answer<()>) + 'static,
     {
         self.pending.set(self.pending.get() + 1);
-        self.departing.borrow_mut().insert(departure.key.clone());
+        self.given_back().begin(&departure.key);
         self.spawn(async move |this| {
             let Departure { key, mut session, unsure } = departure;
             if !this.rules.hold(Rule::OneSession)
@@ -83,19 +112,26 @@ impl<B: Backend> Supervisor<B> {
                 session = another;
             }
             let deleted = this.delete(&key, &mut session).await;
-            this.departing.borrow_mut().remove(&key);
+            let confirmed = deleted.is_ok();
             then(this.clone(), deleted).await;
             if unsure && !this.backend.traits().sessions_refuse_late {
                 this.once_more_later(&key, &mut session).await;
             }
+            let gone = confirmed.then(|| this.clock.now());
+            this.given_back().end(&key, gone);
             this.settle_one();
         });
     }
 
-    /// Whether a document is one that this supervisor is giving back: in nobody's way for long.
-    pub(crate) fn is_departing(&self, record: &Record<B::Pulse>) -> bool {
-        let departing = self.departing.borrow();
-        departing.iter().any(|key| key.id == record.id && Some(&key.owner) == record.owner.as_ref())
+    /// Whether an fsck document is one that this supervisor is giving back: in nobody's way for long.
+    pub(crate) fn is_departing(&self, fsck: &Record<B::Pulse>) -> bool {
+        fsck.owner.as_ref().is_some_and(|owner| self.given_back().0.contains_key(owner))
+    }
+
+    fn given_back(&self) -> RefMut<'_, GivenBack> {
+        let mut given_back = self.given_back.borrow_mut();
+        given_back.forget(self.clock.now() - self.timing.stale_after());
+        given_back
     }
 
     /// The store cannot refuse the statement that made the document, should it still be under way: by one

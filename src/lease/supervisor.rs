@@ -2,7 +2,7 @@
 //! keep them alive. All of it is single-threaded; a command that takes time is a task of its own.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -21,6 +21,7 @@ use crate::holder::Holder;
 use crate::lease::Hold;
 use crate::lease::command::{Command, Reply};
 use crate::lease::events::Event;
+use crate::lease::release::GivenBack;
 use crate::lease::rules::Rules;
 use crate::lease::state::{LeaseCell, State};
 use crate::lease::status::LeaseKind;
@@ -56,8 +57,7 @@ pub(crate) struct Supervisor<B: Backend> {
     /// Wakes the renewer and the watchdog when there is another lease to keep.
     pub(crate) added: Notify,
     pub(crate) added_to_watch: Notify,
-    /// Documents on their way out.
-    pub(crate) departing: RefCell<BTreeSet<LeaseKey>>,
+    pub(crate) given_back: RefCell<GivenBack>,
     /// Deletes and history lines that the store has not confirmed, and commands that are being served.
     pub(crate) pending: Cell<usize>,
     pub(crate) settled: Notify,
@@ -66,7 +66,8 @@ pub(crate) struct Supervisor<B: Backend> {
     pub(crate) hurried: Notify,
     /// Whether the last look found an fsck, which gates have to close for.
     pub(crate) fsck_in_the_way: watch::Sender<bool>,
-    writable: Cell<bool>,
+    /// What the store was checked for.
+    ready_for: Cell<Access>,
     panicked: Cell<bool>,
     stop: Notify,
     /// The end has come for whatever is being served.
@@ -100,13 +101,13 @@ impl<B: Backend> Supervisor<B> {
             leases: RefCell::new(BTreeMap::new()),
             added: Notify::new(),
             added_to_watch: Notify::new(),
-            departing: RefCell::new(BTreeSet::new()),
+            given_back: RefCell::default(),
             pending: Cell::new(0),
             settled: Notify::new(),
             hurry: Cell::new(false),
             hurried: Notify::new(),
             fsck_in_the_way: watch::Sender::new(false),
-            writable: Cell::new(false),
+            ready_for: Cell::new(Access::Look),
             panicked: Cell::new(false),
             stop: Notify::new(),
             closing: CancellationToken::new(),
@@ -172,7 +173,8 @@ impl<B: Backend> Supervisor<B> {
             Command::History(reply) => self.answer(reply, async |this| this.history().await),
             Command::Record(line, reply) => {
                 self.answer(reply, async move |this| {
-                    this.call(this.backend.record(&line)).await.map_err(|e| this.fail(e))
+                    this.ready(Access::Write, Duration::ZERO).await?;
+                    this.record(this.timing.refresh_interval, &line).await
                 });
             }
             Command::Refresh { key, force, reply } => {
@@ -241,13 +243,13 @@ impl<B: Backend> Supervisor<B> {
         within(&*self.clock, limit, call).await.unwrap_or_else(|| Err(no_answer(limit)))
     }
 
-    /// Checks once, before the first verb that writes, that the store can take its writes. Trouble on the way
-    /// is waited out like that of the verb itself.
-    pub(crate) async fn writable(&self, wait: Duration) -> Result<()> {
-        if !self.writable.get() {
+    /// Checks, before the first verb that needs it, that the store can be used so. Trouble on the way is waited
+    /// out like that of the verb itself.
+    pub(crate) async fn ready(&self, access: Access, wait: Duration) -> Result<()> {
+        if self.ready_for.get() < access {
             let patience = wait.max(self.timing.refresh_interval);
-            self.retry(patience, async || self.backend.ready(Access::Write).await).await?;
-            self.writable.set(true);
+            self.retry(patience, async || self.backend.ready(access).await).await?;
+            self.ready_for.set(access);
         }
         Ok(())
     }
@@ -364,14 +366,20 @@ impl<B: Backend> Supervisor<B> {
 
     /// Writes a line of the audit trail behind the verb's back: it must never fail or delay the verb.
     pub(crate) fn chronicle(self: &Rc<Self>, what: &'static str, lease: &str, reason: Option<String>) {
-        let line = HistoryLine { what, lease: Some(lease.to_owned()), holder: self.holder.clone(), reason };
+        let (name, lease, holder) = (self.entropy.name(), Some(lease.to_owned()), self.holder.clone());
+        let line = HistoryLine { name, what, lease, holder, reason };
         self.pending.set(self.pending.get() + 1);
         self.spawn(async move |this| {
-            if let Err(error) = this.call(this.backend.record(&line)).await {
-                tracing::warn!(store = %this.backend.store(), error = error.message, what, "the history could not be written");
+            if let Err(error) = this.record(this.timing.stale_after(), &line).await {
+                tracing::warn!(store = %this.backend.store(), %error, what, "the history could not be written");
             }
             this.settle_one();
         });
+    }
+
+    /// Writes the line once, however often it has to be sent.
+    async fn record(&self, patience: Duration, line: &HistoryLine) -> Result<()> {
+        self.retry(patience, async || self.backend.record(line).await).await
     }
 
     pub(crate) fn settle_one(&self) {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Backend, BackendError, Fault, LeaseKey, NO_LAYOUT};
+use crate::backend::{Access, Backend, BackendError, Fault, LeaseKey, NO_LAYOUT};
 use crate::error::{Error, Result};
 use crate::lease::Hold;
 use crate::lease::attempt::{Attempt, Tried};
@@ -17,7 +17,7 @@ use crate::lease::wait::Waiting;
 
 impl<B: Backend> Supervisor<B> {
     pub(crate) async fn acquire_writer(self: &Rc<Self>, request: &WriterRequest) -> Result<Hold> {
-        self.writable(request.wait).await?;
+        self.ready(Access::Write, request.wait).await?;
         let mut waiting = Waiting::new(self, request.wait);
         loop {
             if !request.gated

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use lockhouse::{Coordinator, Error, ErrorKind};
 use mongodb::bson::{Document, doc};
 
-use crate::common::{TIMING, beat, builder, collection, connect, dead_writer, first, leases, locked, said, soon};
+use crate::common::{
+    Server, TIMING, beat, builder, collection, connect, dead_writer, first, leases, locked, said, soon,
+};
 use crate::support::database::TestDatabase;
 use crate::support::mongod::{Mongod, Options};
 use crate::support::uri::Uri;
@@ -162,6 +164,34 @@ async fn stores_that_cannot_be_meant_are_invalid() {
     assert_eq!(refused("mongodb://user:sw0rdf1sh/secret@h/db").await.kind(), ErrorKind::Invalid);
     let odd_option = format!("{}&authMechanism=PIGEON", database.uri());
     assert_eq!(refused(&odd_option).await.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_mistyped_database_is_refused_and_left_as_it_is() {
+    for server in [Server::ReplicaSet, Server::Standalone] {
+        let database = server.database();
+        let raw = database.raw().await;
+        let nothing_there = async || raw.list_collection_names().await.unwrap().is_empty();
+        let coordinator = connect(&database.uri(), "mistyped").await;
+        for error in [
+            coordinator.acquire_writer().await.map(drop).unwrap_err(),
+            coordinator.acquire_writer().wait(TIMING.refresh_interval).await.map(drop).unwrap_err(),
+            coordinator.acquire_fsck().await.map(drop).unwrap_err(),
+            coordinator.acquire_fsck().force(true).await.map(drop).unwrap_err(),
+            coordinator.record("noted", None, None).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+            assert!(error.to_string().contains("lockhouse init"), "{error}");
+        }
+        assert!(coordinator.clear_stale_lock().await.unwrap().cleared.is_empty());
+        assert!(coordinator.prune_stale_writers().await.unwrap().cleared.is_empty());
+        assert!(nothing_there().await, "{server:?}");
+        // It was the right one after all.
+        coordinator.init().await.unwrap();
+        coordinator.acquire_writer().await.unwrap().release().await.unwrap();
+        assert!(!nothing_there().await);
+        coordinator.shutdown().await;
+    }
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
-//! Documents that no holder of ours wrote: halves, wrecks and peers. They block like any other lease, are
-//! listed, and can be cleared.
+//! Documents that no holder of ours wrote: halves, wrecks, peers, and what a restore brought back. They block
+//! like any other lease, are listed, and can be cleared.
 
-use lockhouse::{LeaseState, Locked, StoreState};
+use lockhouse::{Coordinator, Error, ErrorKind, LeaseState, Locked, StoreState};
 use mongodb::bson::{DateTime, Document, doc};
 
-use crate::common::{Server, collection, first, leases, locked, soon};
+use crate::common::{BOUND, Server, beat, collection, connect, first, leases, locked, soon};
+use crate::support::poll::eventually;
 
 fn wrecks() -> Vec<Document> {
     let now = DateTime::now();
@@ -81,4 +82,73 @@ async fn a_peers_lease_is_spared_without_a_persons_word() {
     assert_eq!(leases(&collection).await.len(), 1);
     let pruned = soon(admin.prune_stale_writers().peer_is_dead(true)).await.unwrap();
     assert_eq!(pruned.cleared.len(), 1);
+}
+
+/// Waits until so many leases are listed that look stale, and as many in all.
+async fn until_stale(admin: &Coordinator, stale: usize, all: usize) {
+    eventually(BOUND, "what was restored to look stale", || async {
+        let status = admin.status().await.unwrap();
+        let listed = status.writers.len() + usize::from(status.fsck.is_some());
+        if (status.needing_a_person().count(), listed) == (stale, all) { Ok(()) } else { Err(status) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_writers_lease_that_a_restore_brings_back_is_nobodys_and_can_be_pruned() {
+    for server in [Server::ReplicaSet, Server::Standalone] {
+        let database = server.database();
+        let admin = first(&database.uri(), "admin").await;
+        let holder = connect(&database.uri(), "holder").await;
+        let collection = collection(&database).await;
+        let released = holder.acquire_writer().await.unwrap();
+        let living = holder.acquire_writer().await.unwrap();
+        let mut restored = leases(&collection).await;
+        released.release().await.unwrap();
+        // Of the one that is still held the restore makes a copy under another name.
+        for document in &mut restored {
+            if document.get_str("_id").unwrap() == living.identifier() {
+                document.insert("_id", "lease/copy");
+            }
+        }
+        collection.insert_many(&restored).await.unwrap();
+        until_stale(&admin, 2, 3).await;
+        let refusal = soon(admin.acquire_fsck().drain_budget(BOUND / 10)).await.map(drop).unwrap_err();
+        assert!(matches!(refusal.kind(), ErrorKind::StoreLocked | ErrorKind::DrainTimeout), "{refusal}");
+        let pruned = soon(admin.prune_stale_writers()).await.unwrap();
+        assert_eq!(pruned.cleared.len(), 2, "{pruned:?}");
+        beat(&living).await;
+        let left = leases(&collection).await;
+        assert_eq!((left.len(), left[0].get_str("_id").unwrap()), (1, living.identifier()));
+        living.release().await.unwrap();
+        soon(admin.acquire_fsck()).await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_fsck_lease_that_a_restore_brings_back_blocks_until_it_is_cleared() {
+    for server in [Server::ReplicaSet, Server::Standalone] {
+        let database = server.database();
+        let admin = first(&database.uri(), "admin").await;
+        let holder = connect(&database.uri(), "holder").await;
+        let collection = collection(&database).await;
+        let fsck = holder.acquire_fsck().await.unwrap();
+        let restored = leases(&collection).await;
+        fsck.release().await.unwrap();
+        collection.insert_many(&restored).await.unwrap();
+        until_stale(&admin, 1, 1).await;
+        assert_eq!(admin.status().await.unwrap().state, StoreState::Blocked);
+        // Whoever gave it back believes for a while that it is on its way out, and then no longer.
+        for coordinator in [&admin, &holder] {
+            eventually(BOUND, "a refusal that names the lease", || async {
+                let refusal = coordinator.acquire_writer().await.map(drop).unwrap_err();
+                let named = matches!(&refusal, Error::StoreLocked(locked)
+                    if matches!(locked.cause, Locked::FsckHeld { stale: true, .. }));
+                if named { Ok(()) } else { Err(refusal) }
+            })
+            .await;
+        }
+        assert_eq!(soon(holder.clear_stale_lock()).await.unwrap().cleared.len(), 1);
+        soon(holder.acquire_fsck()).await.unwrap().release().await.unwrap();
+    }
 }

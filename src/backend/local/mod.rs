@@ -284,8 +284,8 @@ impl Backend for Local {
     async fn ready(&self, access: Access) -> Answer<()> {
         belongs_to_another(&self.path.leases())?;
         match access {
-            Access::Write if self.generation()?.is_none() => Err(self.no_layout()),
-            Access::Write | Access::Init | Access::Look => Ok(()),
+            Access::Remove | Access::Write if self.generation()?.is_none() => Err(self.no_layout()),
+            Access::Look | Access::Init | Access::Remove | Access::Write => Ok(()),
         }
     }
 

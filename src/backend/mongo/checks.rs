@@ -5,7 +5,7 @@
 
 use bson::{Document, doc};
 
-use crate::backend::{Access, Answer, BackendError, Detail, Fault};
+use crate::backend::{Access, Answer, BackendError, Detail, Fault, NO_LAYOUT};
 use crate::describe::printable;
 
 use super::connect::{OWN_COLLECTION, PEER_COLLECTION, Topology};
@@ -45,17 +45,21 @@ impl Mongo {
     /// Whether leases can be looked at, or made, here.
     pub(super) async fn check(&self, access: Access) -> Answer<()> {
         let exists = self.check_collection().await?;
-        if access != Access::Look && !exists && self.shared() {
-            // Even a lease that is withdrawn at once would leave the collection, and httk-store makes its
-            // store only where there is none.
-            return Err(refuse(NO_PEER_LAYOUT));
+        // Even a lease that is withdrawn at once would leave the collection. Where a name was mistyped nobody
+        // wants one, and httk-store makes its store only where there is none.
+        match access {
+            Access::Init | Access::Remove | Access::Write if !exists && self.shared() => {
+                return Err(refuse(NO_PEER_LAYOUT));
+            }
+            Access::Write if !exists => return Err(refuse(NO_LAYOUT)),
+            Access::Look | Access::Init | Access::Remove | Access::Write => {}
         }
         look::look(&self.collection, None, statements::try_look(self.collection.name()), Detail::Lean)
             .await
             .map_err(|error| self.faults.look(error))?;
         match access {
             Access::Look => Ok(()),
-            Access::Init | Access::Write => {
+            Access::Init | Access::Remove | Access::Write => {
                 self.check_indexes().await?;
                 self.collection
                     .update_one(statements::nothing(), statements::refresh())

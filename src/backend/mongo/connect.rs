@@ -19,6 +19,7 @@ use crate::store_url::{MongoUrl, StoreName};
 use super::Mongo;
 use super::checks;
 use super::faults::Faults;
+use super::history::Untrimmed;
 use super::scrub::Scrub;
 
 /// The collection of leases unless another is named.
@@ -99,6 +100,7 @@ impl Mongo {
             faults,
             departures: RefCell::default(),
             arrivals: RefCell::default(),
+            untrimmed: Untrimmed::default(),
         })
     }
 }

@@ -1,64 +1,89 @@
-//! The audit trail: one document a line, in the order of the server's time, at most [`HISTORY_KEPT`].
+//! The audit trail: one document a line, ordered by the server's time in it. A line costs one command; once in
+//! a while a process looks for lines above the bound.
 
-use bson::{DateTime, doc};
-use jiff::Timestamp;
+use std::cell::Cell;
+
+use bson::{DateTime, RawDocument, doc};
+use futures::TryStreamExt;
 
 use crate::backend::{Answer, HISTORY_KEPT, HistoryLine};
 use crate::lease::status::HistoryEntry;
 
 use super::{Mongo, documents, look, statements};
 
+/// A process trims with its first line, then with one line of so many. So the trail may stand above the bound
+/// by what processes wrote since they last trimmed; readers are shown no more than the bound.
+pub(super) const TRIMMED_EVERY: u32 = 50;
+/// Of a trail that has grown long, so many lines go at a time.
+const TRIMMED_AT_ONCE: i64 = 5_000;
+
+/// How many lines this process writes before it trims.
+#[derive(Debug, Default)]
+pub(super) struct Untrimmed(Cell<u32>);
+
+impl Untrimmed {
+    /// Whether to trim with the line that was just written.
+    fn is_due(&self) -> bool {
+        let due = self.0.get() == 0;
+        self.0.set(if due { TRIMMED_EVERY } else { self.0.get() } - 1);
+        due
+    }
+
+    fn is_due_again(&self) {
+        self.0.set(0);
+    }
+}
+
 impl Mongo {
     /// The trail, oldest line first.
     pub(super) async fn read_history(&self) -> Answer<Vec<HistoryEntry>> {
         let found = look::find(&self.collection, None, statements::history(), doc! {}).await;
         let mut lines = found.map_err(|error| self.faults.look(error))?;
-        // By `_id`, which begins with the time.
-        lines.sort_by(|a, b| a.get_str("_id").ok().cmp(&b.get_str("_id").ok()));
-        Ok(lines.iter().filter_map(|line| documents::history_entry(line)).collect())
+        lines.sort_by(|a, b| time_and_id(a).cmp(&time_and_id(b)));
+        let mut entries: Vec<_> = lines.iter().filter_map(|line| documents::history_entry(line)).collect();
+        entries.drain(..entries.len().saturating_sub(HISTORY_KEPT));
+        Ok(entries)
     }
 
-    /// Adds a line, then removes the oldest above the bound. The time in the `_id` is the server's, asked
-    /// for first: only its order matters, the line's own time is of the statement that writes it.
+    /// Adds a line. Sent again it changes nothing.
     pub(super) async fn add_history(&self, line: &HistoryLine) -> Answer<()> {
-        let id = history_id(self.server_time().await?);
         self.collection
-            .update_one(statements::id(&id), statements::record(line))
+            .update_one(statements::id(&format!("history/{}", line.name)), statements::record(line))
             .upsert(true)
             .await
             .map_err(|error| self.faults.write(error))?;
-        let newest_to_go = self
-            .collection
-            .find_one(statements::history())
-            .sort(doc! { "_id": -1 })
-            .skip(HISTORY_KEPT as u64)
-            .projection(doc! { "_id": 1 })
-            .await
-            .map_err(|error| self.faults.look(error))?;
-        if let Some(newest) = newest_to_go.as_ref().and_then(|line| line.get_str("_id").ok()) {
-            self.collection
-                .delete_many(statements::history_up_to(newest))
-                .await
-                .map_err(|error| self.faults.write(error))?;
+        // The line stands, whatever becomes of older ones.
+        if self.untrimmed.is_due()
+            && let Err(error) = self.trim_history().await
+        {
+            self.untrimmed.is_due_again();
+            tracing::debug!(store = %self.name, error = error.message, "the history was not trimmed");
         }
         Ok(())
     }
 
-    /// The server's clock by itself. A look brings it along as soon as there is any document; this is for
-    /// a collection that may be empty.
-    pub(super) async fn server_time(&self) -> Answer<DateTime> {
-        let hello = self.database.run_command(doc! { "hello": 1 }).await;
-        let hello = hello.map_err(|error| self.faults.look(error))?;
-        hello.get_datetime("localTime").copied().map_err(|_| {
-            crate::backend::BackendError::new(crate::backend::Fault::Internal, "the server does not tell its time")
-        })
+    /// Removes the oldest lines above the bound.
+    async fn trim_history(&self) -> Answer<()> {
+        let surplus = self
+            .collection
+            .find(statements::history())
+            .sort(doc! { "at": -1, "_id": -1 })
+            .skip(HISTORY_KEPT as u64)
+            .limit(TRIMMED_AT_ONCE)
+            .projection(doc! { "_id": 1 });
+        let surplus = async { surplus.await?.try_collect::<Vec<_>>().await };
+        let surplus = surplus.await.map_err(|error| self.faults.look(error))?;
+        let ids: Vec<&str> = surplus.iter().filter_map(|line| line.get_str("_id").ok()).collect();
+        if !ids.is_empty() {
+            let deleted = self.collection.delete_many(statements::one_of(&ids)).await;
+            deleted.map_err(|error| self.faults.write(error))?;
+        }
+        Ok(())
     }
 }
 
-/// Sorts by time: the digits of a time have a fixed width until the year 10000.
-fn history_id(now: DateTime) -> String {
-    let now = documents::timestamp(now).unwrap_or(Timestamp::UNIX_EPOCH);
-    format!("history/{now:.3}-{}", crate::entropy::unique())
+fn time_and_id(line: &RawDocument) -> (Option<DateTime>, Option<&str>) {
+    (line.get_datetime("at").ok(), line.get_str("_id").ok())
 }
 
 #[cfg(test)]
@@ -66,11 +91,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_sort_by_time() {
-        let id = |millis| history_id(DateTime::from_millis(millis));
-        let times = [0, 1, 999, 1_000, 1_700_000_000_000, 1_700_000_000_001, 4_000_000_000_000];
-        let ids: Vec<String> = times.map(id).to_vec();
-        assert!(ids.is_sorted(), "{ids:?}");
-        assert!(id(1_700_000_000_000).starts_with("history/2023-11-14T22:13:20.000Z-"));
+    fn the_first_line_trims_and_then_one_of_many() {
+        let untrimmed = Untrimmed::default();
+        let due: Vec<u32> = (0..=2 * TRIMMED_EVERY).filter(|_| untrimmed.is_due()).collect();
+        assert_eq!(due, [0, TRIMMED_EVERY, 2 * TRIMMED_EVERY]);
+        assert!(!untrimmed.is_due());
+        untrimmed.is_due_again();
+        assert!(untrimmed.is_due() && !untrimmed.is_due());
     }
 }

@@ -25,7 +25,7 @@ mod watch;
 use std::cell::RefCell;
 use std::rc::Weak;
 
-use bson::{RawDocumentBuf, doc};
+use bson::{DateTime, RawDocumentBuf, doc};
 use mongodb::options::ReturnDocument;
 use mongodb::{Collection, Database};
 use tokio::sync::watch as watch_channel;
@@ -40,6 +40,7 @@ use crate::store_url::StoreName;
 use connect::{PEER_COLLECTION, Topology};
 use documents::LAYOUT_ID;
 use faults::Faults;
+use history::Untrimmed;
 use pulse::Pulse;
 use session::Session;
 
@@ -59,6 +60,7 @@ pub(crate) struct Mongo {
     /// The change streams that run.
     departures: RefCell<Weak<watch_channel::Sender<()>>>,
     arrivals: RefCell<Weak<watch_channel::Sender<()>>>,
+    untrimmed: Untrimmed,
 }
 
 impl std::fmt::Debug for Mongo {
@@ -86,6 +88,17 @@ impl Mongo {
                 error.message
             );
         }
+    }
+
+    /// The server's clock by itself. A look brings it along as soon as there is any document; this is for
+    /// a collection that may be empty.
+    async fn server_time(&self) -> Answer<DateTime> {
+        let hello = self.database.run_command(doc! { "hello": 1 }).await;
+        let hello = hello.map_err(|error| self.faults.look(error))?;
+        hello
+            .get_datetime("localTime")
+            .copied()
+            .map_err(|_| BackendError::new(Fault::Internal, "the server does not tell its time"))
     }
 
     async fn layout(&self) -> Answer<Option<RawDocumentBuf>> {

@@ -33,11 +33,6 @@ pub(super) fn history() -> Document {
     ids("history/".."history0")
 }
 
-/// The lines of the audit trail up to and with this one.
-pub(super) fn history_up_to(id: &str) -> Document {
-    doc! { "_id": { "$gte": "history/", "$lte": id } }
-}
-
 fn ids(range: Range<&str>) -> Document {
     doc! { "_id": { "$gte": range.start, "$lt": range.end } }
 }
@@ -243,10 +238,10 @@ pub(super) fn first_layout() -> Document {
     doc! { "$setOnInsert": { "generation": 0 } }
 }
 
-/// Writes a line of the audit trail.
+/// Writes a line of the audit trail, idempotently: one that stands keeps its time.
 pub(super) fn record(line: &HistoryLine) -> Vec<Document> {
-    let fields = documents::history(line);
-    vec![doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", literal(fields), { "at": NOW }] } }]
+    let (fields, at) = (documents::history(line), doc! { "at": { "$ifNull": ["$at", NOW] } });
+    vec![doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", literal(fields), at] } }]
 }
 
 // ---- looks ----

@@ -12,6 +12,7 @@ use crate::backend::memory::{Doc, Link, MemoryStore, State};
 use crate::backend::{FSCK_ID, LeaseKey};
 use crate::clock::{Clock, ManualClock, within};
 use crate::coordinator::Coordinator;
+use crate::error::{Error, Locked};
 use crate::lease::guard::Lease;
 use crate::lease::simulation::checker::{Entry, What};
 use crate::lease::simulation::link::SimLink;
@@ -27,6 +28,11 @@ pub(crate) enum Part {
     Clearer,
     Peer,
     PeerFsck,
+}
+
+/// The label of a node's leases.
+pub(crate) fn label(node: usize) -> String {
+    format!("node {node}")
 }
 
 /// What an actor has to work with.
@@ -82,6 +88,23 @@ impl Stage {
         name
     }
 
+    /// What an acquisition came to. No node holds two leases, so one of its own cannot be in its way, unless
+    /// it takes one that it is giving back for somebody else's.
+    fn answer<T>(&self, result: crate::error::Result<T>) -> Option<T> {
+        let locked = match result {
+            Ok(lease) => return Some(lease),
+            Err(Error::StoreLocked(locked)) => locked.cause,
+            Err(_) => return None,
+        };
+        if let Locked::FsckHeld { lease, .. } = locked
+            && lease.holder.and_then(|holder| holder.label) == Some(label(self.node))
+        {
+            let what = What::RefusedByOwn { lease: lease.id, node: self.node };
+            self.notebook.borrow_mut().history.push(Entry { at: self.clock.now(), what });
+        }
+        None
+    }
+
     fn end(&self, name: &str) {
         self.notebook.borrow_mut().held.remove(name);
     }
@@ -116,7 +139,7 @@ async fn writer(stage: &Stage) {
     } else {
         acquire.await
     };
-    let Ok(lease) = lease else { return };
+    let Some(lease) = stage.answer(lease) else { return };
     stage.notebook.borrow_mut().tally.writers_granted += 1;
     let name = stage.begin(lease.cell());
     let fence = stage.fences.then(|| open_fence(stage, &lease));
@@ -164,7 +187,7 @@ async fn fsck(stage: &Stage) {
     } else {
         request.await
     };
-    let Ok(lease) = lease else { return };
+    let Some(lease) = stage.answer(lease) else { return };
     // One that gets in only after the writers were told to go says nothing about starvation.
     stage.notebook.borrow_mut().tally.fscks_granted += u64::from(!stage.over.get());
     let name = stage.begin(lease.cell());

@@ -1,4 +1,4 @@
-//! Who could act when, and whether that was ever two who must not.
+//! Who could act when, and whether that was ever two who must not; and who was refused because of himself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,6 +31,11 @@ pub(crate) enum What {
     CanNot {
         lease: String,
     },
+    /// An acquisition was refused because of a lease that its own process was giving back.
+    RefusedByOwn {
+        lease: String,
+        node: usize,
+    },
     Note(String),
 }
 
@@ -52,6 +57,12 @@ pub(crate) enum Violation {
     /// A document stands that no process believes in.
     Orphan {
         id: String,
+        trace: Vec<String>,
+    },
+    /// Nobody is in the way of himself.
+    InOwnWay {
+        at: Moment,
+        node: usize,
         trace: Vec<String>,
     },
     /// After everything healed, an acquisition or a release still did not end.
@@ -84,6 +95,10 @@ impl fmt::Display for Violation {
             }
             Violation::Orphan { id, trace } => {
                 writeln!(f, "{id} stands and nobody believes in it")?;
+                trace
+            }
+            Violation::InOwnWay { at, node, trace } => {
+                writeln!(f, "at {:?} node {node} was refused because of itself", at.since(Moment::ORIGIN))?;
                 trace
             }
             Violation::Stuck { node, trace } => {
@@ -123,41 +138,57 @@ impl Tally {
     }
 }
 
-/// Replays a history and finds the first overlap.
-pub(crate) fn check(history: &[Entry]) -> Result<(), Violation> {
-    let mut writers: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut fscks: BTreeMap<&str, usize> = BTreeMap::new();
-    for (index, entry) in history.iter().enumerate() {
-        let overlap = |who: String, beside: String| {
-            Err(Violation::Overlap { at: entry.at, who, beside, trace: trace(&history[..=index]) })
-        };
+/// Reads a history as it grows, each entry once.
+#[derive(Debug, Default)]
+pub(crate) struct Checker {
+    read: usize,
+    writers: BTreeMap<String, usize>,
+    fscks: BTreeMap<String, usize>,
+}
+
+impl Checker {
+    /// Finds the first thing in the unread entries that must not happen.
+    pub(crate) fn check(&mut self, history: &[Entry]) -> Result<(), Violation> {
+        while let Some(entry) = history.get(self.read) {
+            self.read += 1;
+            self.step(entry, &history[..self.read])?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, entry: &Entry, so_far: &[Entry]) -> Result<(), Violation> {
+        let overlap =
+            |who: String, beside: String| Err(Violation::Overlap { at: entry.at, who, beside, trace: trace(so_far) });
         match &entry.what {
             What::CanWrite { lease, node } => {
-                if let Some((fsck, other)) = fscks.iter().next() {
+                if let Some((fsck, other)) = self.fscks.iter().next() {
                     return overlap(format!("writer {lease} of node {node}"), format!("fsck {fsck} of node {other}"));
                 }
-                writers.insert(lease, *node);
+                self.writers.insert(lease.clone(), *node);
             }
             What::CanFsck { lease, node } => {
-                let other = fscks.iter().next().or(writers.iter().next());
+                let other = self.fscks.iter().next().or(self.writers.iter().next());
                 if let Some((beside, other)) = other {
                     return overlap(format!("fsck {lease} of node {node}"), format!("{beside} of node {other}"));
                 }
-                fscks.insert(lease, *node);
+                self.fscks.insert(lease.clone(), *node);
             }
             What::Committed { node } => {
-                if let Some((fsck, other)) = fscks.iter().next() {
+                if let Some((fsck, other)) = self.fscks.iter().next() {
                     return overlap(format!("a transaction of node {node}"), format!("fsck {fsck} of node {other}"));
                 }
             }
             What::CanNot { lease } => {
-                writers.remove(lease.as_str());
-                fscks.remove(lease.as_str());
+                self.writers.remove(lease);
+                self.fscks.remove(lease);
+            }
+            What::RefusedByOwn { node, .. } => {
+                return Err(Violation::InOwnWay { at: entry.at, node: *node, trace: trace(so_far) });
             }
             What::Note(_) => {}
         }
+        Ok(())
     }
-    Ok(())
 }
 
 pub(crate) fn trace(history: &[Entry]) -> Vec<String> {
@@ -181,6 +212,7 @@ mod tests {
         let writer = |t, lease: &str| at(t, What::CanWrite { lease: lease.to_owned(), node: 0 });
         let fsck = |t, lease: &str| at(t, What::CanFsck { lease: lease.to_owned(), node: 1 });
         let gone = |t, lease: &str| at(t, What::CanNot { lease: lease.to_owned() });
+        let check = |history: &[Entry]| Checker::default().check(history);
         check(&[
             writer(1, "a"),
             writer(2, "b"),

@@ -10,6 +10,8 @@
 mod actors;
 mod checker;
 mod link;
+mod node;
+mod plan;
 mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +19,8 @@ use std::time::Duration;
 
 use crate::lease::rules::{Rule, Rules};
 use checker::Violation;
-use world::{Plan, World};
+use plan::Plan;
+use world::World;
 
 /// How many schedules the whole search runs.
 fn schedules() -> u64 {
@@ -157,6 +160,19 @@ fn no_orphan_and_no_overlap_on_a_store_that_cannot_refuse_late_statements() {
         panic!("seed {seed}: {violation}");
     }
     println!("{tally:#?}");
+}
+
+/// Also on a store where what was given back may still come, and stands until it is deleted once more.
+#[test]
+fn nobody_is_refused_because_of_what_he_is_giving_back() {
+    const SEEDS: u64 = 500;
+    for plan in [Plan::tardy(), Plan { standalone: true, ..Plan::tardy() }] {
+        let (tally, found) = search(0..SEEDS, Rules::default(), &plan, |_| true);
+        if let Some((seed, violation)) = found {
+            panic!("seed {seed}: {violation}");
+        }
+        assert!(tally.fscks_granted > SEEDS, "{tally:?}");
+    }
 }
 
 #[test]

@@ -2,12 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use tokio::task::LocalSet;
@@ -19,136 +15,12 @@ use crate::coordinator::Coordinator;
 use crate::entropy::Entropy;
 use crate::lease::rules::Rules;
 use crate::lease::simulation::actors::{self, Part};
-use crate::lease::simulation::checker::{self, Entry, Tally, Violation, What};
+use crate::lease::simulation::checker::{self, Checker, Entry, Tally, Violation, What};
 use crate::lease::simulation::link::{Agenda, Happening, SimLink, Weather};
+use crate::lease::simulation::node::Node;
+use crate::lease::simulation::plan::{FAIR, Plan};
 use crate::lease::state::{LeaseCell, State};
 use crate::lease::status::LeaseKind;
-
-/// What a schedule is drawn from.
-#[derive(Debug, Clone)]
-pub(crate) struct Plan {
-    pub(crate) writers: std::ops::RangeInclusive<usize>,
-    pub(crate) fscks: std::ops::RangeInclusive<usize>,
-    pub(crate) clearers: usize,
-    pub(crate) peers: usize,
-    /// Peers' fscks, whose force passes over stale writers and leaves their documents.
-    pub(crate) peer_fscks: usize,
-    pub(crate) fences: bool,
-    /// Parts per thousand.
-    pub(crate) weather: Weather,
-    pub(crate) crashes: usize,
-    pub(crate) pauses: usize,
-    pub(crate) longest_pause: Duration,
-    pub(crate) cuts: usize,
-    pub(crate) jumps: usize,
-    /// Times in which a node's refreshes get lost and nothing else.
-    pub(crate) deaf: usize,
-    /// Until when things go wrong.
-    pub(crate) troubled: Duration,
-    /// Writers poll this fast and hold for as long; `None`: they take their time.
-    pub(crate) crowd: Option<Duration>,
-    /// The store cannot refuse late statements of a session.
-    pub(crate) standalone: bool,
-}
-
-const FAIR: Weather = Weather { lost_requests: 0, lost_replies: 0, slow: 0, late: 0, latest_ms: 0 };
-const STORMY: Weather = Weather { late: 4, latest_ms: 25_000, ..FAIR };
-
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
-            writers: 1..=2,
-            fscks: 1..=2,
-            clearers: 1,
-            peers: 0,
-            peer_fscks: 0,
-            fences: false,
-            weather: Weather { lost_requests: 10, lost_replies: 10, slow: 20, ..STORMY },
-            crashes: 1,
-            pauses: 3,
-            longest_pause: Duration::from_secs(20),
-            cuts: 4,
-            jumps: 1,
-            deaf: 0,
-            troubled: Duration::from_secs(45),
-            crowd: None,
-            standalone: false,
-        }
-    }
-}
-
-impl Plan {
-    /// Answers that come after deadlines.
-    pub(crate) fn slow() -> Plan {
-        Plan { pauses: 6, cuts: 0, crashes: 0, ..Plan::default() }
-    }
-
-    /// Statements that arrive after their sender gave up.
-    pub(crate) fn late() -> Plan {
-        let weather = Weather { lost_requests: 5, lost_replies: 5, slow: 10, late: 60, ..STORMY };
-        Plan { weather, crashes: 0, pauses: 0, cuts: 0, fscks: 2..=2, ..Plan::default() }
-    }
-
-    /// A server clock that steps under cut links.
-    pub(crate) fn jumpy() -> Plan {
-        let weather = Weather { slow: 40, ..FAIR };
-        Plan { weather, jumps: 5, cuts: 5, pauses: 1, crashes: 0, ..Plan::default() }
-    }
-
-    /// Nodes that are stopped for long while answers are under way.
-    pub(crate) fn frozen() -> Plan {
-        let weather = Weather { slow: 300, ..FAIR };
-        let calm = Plan { weather, crashes: 0, cuts: 0, jumps: 0, ..Plan::default() };
-        let long = Duration::from_secs(60);
-        Plan { writers: 1..=2, fscks: 1..=1, pauses: 12, longest_pause: long, troubled: 3 * long, ..calm }
-    }
-
-    /// Nodes whose refreshes alone get lost.
-    pub(crate) fn deafened() -> Plan {
-        Plan { weather: FAIR, deaf: 5, crashes: 0, cuts: 0, pauses: 0, jumps: 0, fscks: 2..=2, ..Plan::default() }
-    }
-
-    /// A peer whose force passes over stale writers. It judges by the server's clock alone, so that no clock
-    /// may step.
-    pub(crate) fn with_peer_fscks() -> Plan {
-        let quiet = Plan { weather: FAIR, fscks: 0..=0, crashes: 0, cuts: 3, pauses: 6, jumps: 0, ..Plan::default() };
-        Plan { peer_fscks: 1, clearers: 0, ..quiet }
-    }
-
-    /// Statements that arrive late, at a store that cannot refuse them, but within a stale age.
-    pub(crate) fn standalone() -> Plan {
-        let late = Plan::late();
-        Plan { standalone: true, weather: Weather { latest_ms: 7_000, ..late.weather }, ..late }
-    }
-
-    /// Writers that never refresh, as a peer's may.
-    pub(crate) fn with_peers() -> Plan {
-        Plan { peers: 1, writers: 0..=1, ..Plan::default() }
-    }
-
-    /// Writers with open fenced transactions.
-    pub(crate) fn with_fences() -> Plan {
-        let weather = Weather { lost_requests: 100, lost_replies: 20, slow: 20, ..FAIR };
-        Plan { fences: true, weather, writers: 1..=1, crashes: 0, cuts: 0, pauses: 8, ..Plan::default() }
-    }
-
-    /// Many writers that poll without pause, and nothing that goes wrong.
-    pub(crate) fn crowd(writers: usize, pace: Duration) -> Plan {
-        Plan {
-            writers: writers..=writers,
-            fscks: 1..=1,
-            clearers: 0,
-            weather: FAIR,
-            crashes: 0,
-            pauses: 0,
-            cuts: 0,
-            jumps: 0,
-            troubled: Duration::from_secs(8),
-            crowd: Some(pace),
-            ..Plan::default()
-        }
-    }
-}
 
 /// What the actors tell the world.
 #[derive(Default)]
@@ -161,24 +33,6 @@ pub(crate) struct Notebook {
     pub(crate) tally: Tally,
     /// Nodes whose part is over.
     pub(crate) finished: BTreeSet<usize>,
-}
-
-struct Node {
-    tasks: Option<LocalSet>,
-    awake: Arc<Flag>,
-    paused: bool,
-    cut: Rc<Cell<bool>>,
-    link: Rc<SimLink>,
-    _coordinator: Coordinator,
-}
-
-#[derive(Default)]
-struct Flag(AtomicBool);
-
-impl Wake for Flag {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// One run.
@@ -196,8 +50,11 @@ pub(crate) struct World {
     notebook: Rc<RefCell<Notebook>>,
     over: Rc<Cell<bool>>,
     troubled_until: Moment,
+    checker: Checker,
     /// Who could act at the last step.
     able: BTreeMap<String, LeaseKind>,
+    /// Who could act before and then could not.
+    were_able: BTreeSet<String>,
     statements: u64,
 }
 
@@ -220,7 +77,9 @@ impl World {
             nodes: Vec::new(),
             notebook: Rc::default(),
             over: Rc::default(),
+            checker: Checker::default(),
             able: BTreeMap::new(),
+            were_able: BTreeSet::new(),
             statements: 0,
         };
         let writers = world.draw(plan.writers.clone());
@@ -247,7 +106,6 @@ impl World {
 
     fn add_node(&mut self, part: Part, rules: Rules, plan: &Plan) {
         let index = self.nodes.len();
-        let cut = Rc::new(Cell::new(false));
         let link = Rc::new(SimLink {
             node: index,
             clock: self.clock.clone(),
@@ -255,13 +113,13 @@ impl World {
             tickets: self.tickets.clone(),
             rng: self.rng.clone(),
             weather: self.weather.clone(),
-            cut: cut.clone(),
+            cut: Rc::default(),
             deaf: Rc::default(),
             lost: Rc::default(),
             lost_replies: Rc::default(),
         });
         let seed = self.rng.borrow_mut().u64(..);
-        let builder = Coordinator::on_memory(&self.store).clock(self.clock.clone());
+        let builder = Coordinator::on_memory(&self.store).clock(self.clock.clone()).label(actors::label(index));
         let backend = Memory::behind(self.store.clone(), link.clone(), !plan.standalone);
         let (coordinator, supervising) =
             detached(backend, &builder, Entropy::seeded(seed), rules).expect("good options");
@@ -280,39 +138,13 @@ impl World {
             crowd: plan.crowd,
         };
         tasks.spawn_local(actors::play(part, stage));
-        let awake = Arc::new(Flag(AtomicBool::new(true)));
-        self.nodes.push(Node { tasks: Some(tasks), awake, paused: false, cut, link, _coordinator: coordinator });
+        self.nodes.push(Node::new(tasks, link, coordinator));
     }
 
     fn plan_trouble(&mut self, plan: &Plan) {
-        let end = u64::try_from(plan.troubled.as_millis()).expect("short");
-        let nodes = self.nodes.len();
-        let longest_pause = u64::try_from(plan.longest_pause.as_millis()).expect("short");
-        let mut troubles = Vec::new();
-        {
-            let mut rng = self.rng.borrow_mut();
-            for _ in 0..rng.usize(0..=plan.crashes) {
-                troubles.push((rng.u64(..end), Happening::Crash(rng.usize(..nodes))));
-            }
-            for _ in 0..rng.usize(0..=plan.pauses) {
-                let pause = Duration::from_millis(rng.u64(500..longest_pause));
-                troubles.push((rng.u64(..end), Happening::Pause(rng.usize(..nodes), pause)));
-            }
-            for _ in 0..rng.usize(0..=plan.cuts) {
-                let cut = Duration::from_millis(rng.u64(500..15_000));
-                troubles.push((rng.u64(..end), Happening::Cut(rng.usize(..nodes), cut)));
-            }
-            for _ in 0..rng.usize(0..=plan.deaf) {
-                let deaf = Duration::from_millis(rng.u64(12_000..30_000));
-                troubles.push((rng.u64(..end), Happening::Deafen(rng.usize(..nodes), deaf)));
-            }
-            for _ in 0..rng.usize(0..=plan.jumps) {
-                let jump = [-3_600_000, -10_000, -5_000, 4_000, 6_000, 9_000, 12_000, 3_600_000];
-                troubles.push((rng.u64(..end), Happening::Jump(jump[rng.usize(..jump.len())])));
-            }
-        }
+        let troubles = plan.troubles(&mut self.rng.borrow_mut(), self.nodes.len());
         for (at, trouble) in troubles {
-            self.schedule(Moment::ORIGIN + Duration::from_millis(at), trouble);
+            self.schedule(Moment::ORIGIN + at, trouble);
         }
     }
 
@@ -453,24 +285,12 @@ impl World {
     /// Polls whoever was woken, in a random order, until nobody has anything to do.
     fn poll_nodes(&mut self) {
         loop {
-            let ready: Vec<usize> = (0..self.nodes.len())
-                .filter(|index| {
-                    let node = &self.nodes[*index];
-                    !node.paused && node.tasks.is_some() && node.awake.0.load(Ordering::Relaxed)
-                })
-                .collect();
+            let ready: Vec<usize> = (0..self.nodes.len()).filter(|index| self.nodes[*index].is_ready()).collect();
             if ready.is_empty() {
                 return;
             }
             let chosen = ready[self.rng.borrow_mut().usize(..ready.len())];
-            let node = &mut self.nodes[chosen];
-            node.awake.0.store(false, Ordering::Relaxed);
-            let waker = Waker::from(node.awake.clone());
-            if let Some(tasks) = &mut node.tasks
-                && Pin::new(tasks).poll(&mut Context::from_waker(&waker)).is_ready()
-            {
-                node.tasks = None;
-            }
+            self.nodes[chosen].poll();
         }
     }
 
@@ -486,25 +306,24 @@ impl World {
                 }
             }
             able.extend(notebook.peers.iter().map(|(lease, holder)| (lease.clone(), *holder)));
+            self.checker.check(&notebook.history)?;
             if able.iter().map(|(lease, (_, kind))| (lease, kind)).eq(&self.able) {
                 return self.documents_stand(&notebook, now);
             }
         }
         let mut notebook = self.notebook.borrow_mut();
-        let before = notebook.history.len();
         for lease in self.able.keys().filter(|lease| !able.contains_key(*lease)) {
             let expired = notebook.held.get(lease).is_some_and(|(_, cell)| !matches!(cell.state(), State::Released));
             notebook.tally.losses += u64::from(expired);
             notebook.history.push(Entry { at: now, what: What::CanNot { lease: lease.clone() } });
+            self.were_able.insert(lease.clone());
         }
         for (lease, (node, kind)) in &able {
             if self.able.contains_key(lease) {
                 continue;
             }
             let (lease, node) = (lease.clone(), *node);
-            let known =
-                notebook.history.iter().any(|entry| matches!(&entry.what, What::CanNot { lease: l } if *l == lease));
-            notebook.tally.recoveries += u64::from(known);
+            notebook.tally.recoveries += u64::from(self.were_able.contains(&lease));
             let what = match kind {
                 LeaseKind::Writer => What::CanWrite { lease, node },
                 LeaseKind::Fsck => What::CanFsck { lease, node },
@@ -512,9 +331,7 @@ impl World {
             notebook.history.push(Entry { at: now, what });
         }
         self.able = able.into_iter().map(|(lease, (_, kind))| (lease, kind)).collect();
-        if notebook.history.len() > before {
-            checker::check(&notebook.history)?;
-        }
+        self.checker.check(&notebook.history)?;
         self.documents_stand(&notebook, now)
     }
 

@@ -6,9 +6,11 @@
 //! | `shapes` | malformed documents, peers' documents, texts that look like paths, exact pulses |
 //! | `faults` | errors that the server was told to give, late duplicates, dropped calls |
 //! | `stores` | stores that are refused, and users with few privileges |
+//! | `history` | the audit trail |
 //! | `speed` | figures, on request |
 
 mod faults;
+mod history;
 mod protocol;
 mod shapes;
 mod speed;
@@ -139,5 +141,16 @@ fn lease(id: &str) -> NewLease {
         stale_after: Duration::from_secs(8),
         reason: None,
         holder: Holder::here(None),
+    }
+}
+
+/// A line of the audit trail in which a path would be seen.
+fn line(what: &'static str) -> HistoryLine {
+    HistoryLine {
+        name: crate::entropy::unique(),
+        what,
+        lease: Some("$owner".to_owned()),
+        holder: Holder::here(Some("$$ROOT\0\n".to_owned())),
+        reason: Some("$$FOO".to_owned()),
     }
 }

@@ -1,5 +1,4 @@
 use super::*;
-use crate::backend::HISTORY_KEPT;
 use crate::lease::status::Phase;
 
 #[tokio::test]
@@ -222,42 +221,6 @@ async fn fences_are_swept_but_for_the_own_and_go_with_their_lease() {
         store.set(FSCK_ID, doc! { "$set": { "lockhouse.fenced": true } }).await;
         assert!(store.release(&mut session, &own.key).await.unwrap());
         assert!(store.get(&fences[0]).await.is_none() && store.get(LAYOUT_ID).await.is_some());
-        store.close().await;
-    }
-}
-
-#[tokio::test]
-async fn the_history_keeps_its_newest_lines_in_order() {
-    for server in BOTH {
-        let store = Store::open(server, None).await;
-        assert!(store.history().await.unwrap().is_empty());
-        let old = (0..HISTORY_KEPT + 5).map(|n| {
-            doc! { "_id": format!("history/2001-01-01T00:00:00.{n:04}Z-x"), "kind": "history",
-            "what": "old", "at": bson::DateTime::from_millis(n as i64) }
-        });
-        store.documents().insert_many(old).await.unwrap();
-        store.put(doc! { "_id": "history0" }).await;
-        store.put(doc! { "_id": "history/2001-01-01T00:00:00.9999Z-broken" }).await;
-        let line = HistoryLine {
-            what: "forced",
-            lease: Some("$owner".to_owned()),
-            holder: Holder::here(Some("$$ROOT\0\n".to_owned())),
-            reason: Some("$$FOO".to_owned()),
-        };
-        for _ in 0..2 {
-            Backend::record(&store.mongo, &line).await.unwrap();
-        }
-        let lines = store.history().await.unwrap();
-        let kept = store.documents().count_documents(statements::history()).await.unwrap();
-        assert_eq!(kept as usize, HISTORY_KEPT);
-        assert_eq!(lines.len(), HISTORY_KEPT - 1);
-        assert!(lines.is_sorted_by_key(|line| line.at));
-        let last = lines.last().unwrap();
-        assert_eq!((last.what.as_str(), last.lease.as_deref()), ("forced", Some("$owner")));
-        assert_eq!(last.holder, Some(line.holder.clone()));
-        assert_eq!(last.reason, line.reason);
-        assert!(last.at.as_millisecond() > 1_600_000_000_000);
-        assert!(store.get("history0").await.is_some());
         store.close().await;
     }
 }

@@ -13,10 +13,13 @@ async fn refused(store: &Store, access: Access, says: &str) {
 async fn a_usable_store_is_taken_with_or_without_its_collection() {
     for server in BOTH {
         let store = Store::open(server, None).await;
+        let error = store.ready(Access::Write).await.unwrap_err();
+        assert!(error.fault == Fault::Invalid && error.message.contains("lockhouse init"), "{error:?}");
         for _ in 0..2 {
             store.ready(Access::Look).await.unwrap();
-            store.ready(Access::Write).await.unwrap();
+            store.ready(Access::Init).await.unwrap();
             store.init().await.unwrap();
+            store.ready(Access::Write).await.unwrap();
         }
         let found = store.documents().count_documents(doc! {}).await.unwrap();
         assert_eq!(found, 1, "a check wrote something");
@@ -76,7 +79,7 @@ async fn a_store_of_the_peer_is_not_guessed() {
         }
         let url = url(&server.uri(), &store.app, "");
         let own = Mongo::connect(&url, Some(connect::OWN_COLLECTION)).await.unwrap();
-        own.ready(Access::Write).await.unwrap();
+        own.ready(Access::Init).await.unwrap();
         let shared = Mongo::connect(&url, Some(PEER_COLLECTION)).await.unwrap();
         shared.ready(Access::Write).await.unwrap();
         let error = shared.init().await.unwrap_err();
@@ -148,8 +151,9 @@ async fn read_is_enough_to_look_and_read_write_for_everything() {
     }
     let [reader, writer] = stores.try_into().unwrap();
     reader.ready(Access::Look).await.unwrap();
-    writer.ready(Access::Write).await.unwrap();
+    writer.ready(Access::Init).await.unwrap();
     writer.init().await.unwrap();
+    writer.ready(Access::Write).await.unwrap();
     let lease = super::fsck();
     let mut session = writer.session().await.unwrap();
     writer.install(&mut session, &lease).await.unwrap();
@@ -157,7 +161,7 @@ async fn read_is_enough_to_look_and_read_write_for_everything() {
     writer.sweep_fences(&lease.key).await.unwrap();
     assert_eq!(writer.grant(&mut session, &lease.key, 0, true).await.unwrap(), Grant::Granted(1));
     writer.refresh(std::slice::from_ref(&lease.key)).await.unwrap();
-    let line = HistoryLine { what: "granted", lease: None, holder: lease.holder.clone(), reason: None };
+    let line = super::line("granted");
     Backend::record(&writer, &line).await.unwrap();
 
     assert_eq!(reader.look().await.unwrap().leases.len(), 1);

@@ -1,45 +1,31 @@
-//! The decisions about a running command: what to pass on, when to stop, when to end it, when it is over.
+//! The decisions about a running command: what to pass on, when to stop (`stops`), when to end it (`ending`), when
+//! it is over.
+
+mod ending;
+mod stops;
 
 use std::io;
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::libc;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-use super::super::signals::{Signals, Stop};
+use super::super::signals::Signals;
 use super::super::terminal::{Modes, Terminal};
 use super::alarm::{Moment, now};
 use super::leads::{GRACE, Leads};
 use super::processes::{Earlier, Process, Processes};
 use super::reaper::{Reaper, Turn};
 use super::{ChildEnd, End, Hold, Note, OnLost};
+use ending::Loss;
 
 /// A look at what only looking shows: a group whose last members are not our children, a terminal that
 /// became free.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// The first repetitions of KILL, against processes that were being made while we killed.
-const KILL_AGAIN: Duration = Duration::from_millis(20);
-/// The later ones: who survives the first second waits for a device, and no haste helps.
-const KILL_SLOWLY: Duration = Duration::from_millis(200);
-/// How often survivors are named.
-const NAME_AGAIN: Duration = Duration::from_secs(3);
 /// How long the rest of a group may take to end after its leader before the user is told what is waited for.
 const LINGERING: Duration = Duration::from_secs(1);
 /// An alarm this late means that we, or the whole machine, were asleep.
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// A command being ended because its lease is lost, or about to be.
-#[derive(Debug)]
-struct Loss {
-    why: String,
-    /// When the first KILL was sent.
-    killed_at: Option<Moment>,
-    /// When KILL is due, for the first time or again.
-    next_kill: Moment,
-    next_named: Moment,
-}
 
 /// What is known about the leader's group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -259,56 +245,6 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Decides that the command ends. There is no way back: a refresh that arrives after TERM finds a command that is
-    /// half gone.
-    fn begin_loss(&mut self, why: String, now: Moment, kill_at: Moment) {
-        let spare = self.on_lost == OnLost::Term && self.group == Group::Running && kill_at > now;
-        let kill_at = if spare { kill_at } else { now };
-        (self.log)(if spare {
-            Note::Ending { why: why.clone(), killed_in: kill_at - now }
-        } else {
-            Note::Killing { why: why.clone() }
-        });
-        if spare {
-            self.signal_all(rustix::process::Signal::TERM);
-        }
-        self.loss = Some(Loss { why, killed_at: None, next_kill: kill_at, next_named: now + NAME_AGAIN });
-    }
-
-    /// Brings the ending on. True when nothing that the command started is left.
-    fn end(&mut self, now: Moment) -> io::Result<bool> {
-        if self.reaper.leader_end().is_some() && self.survivors()?.is_empty() && self.survivors()?.is_empty() {
-            return Ok(true);
-        }
-        let Some(loss) = &mut self.loss else {
-            return Ok(false);
-        };
-        if now >= loss.next_kill {
-            let first = *loss.killed_at.get_or_insert(now);
-            let pause = if now < first + Duration::from_secs(1) { KILL_AGAIN } else { KILL_SLOWLY };
-            loss.next_kill = now + pause;
-            let name = now >= loss.next_named;
-            if name {
-                loss.next_named = now + NAME_AGAIN;
-            }
-            self.signal_all(rustix::process::Signal::KILL);
-            if name {
-                let processes = self.survivors()?;
-                if !processes.is_empty() {
-                    (self.log)(Note::Surviving { processes });
-                }
-            }
-        }
-        if let Some(next) = self.loss.as_ref().map(|loss| loss.next_kill) {
-            self.wake_by(next);
-        }
-        if self.reaper.leader_end().is_some() {
-            // What left the group is not always our child, so its end may come without a signal.
-            self.wake_by(now + LOOK_AGAIN);
-        }
-        Ok(false)
-    }
-
     /// Whether the leader and every other member of its group have ended.
     fn is_over(&mut self, now: Moment) -> io::Result<bool> {
         if self.reaper.leader_end().is_none() {
@@ -328,92 +264,8 @@ impl<'a> Watch<'a> {
         Ok(false)
     }
 
-    fn on_stop(&mut self, signal: i32, signals: &Signals) -> io::Result<()> {
-        if let Some(loss) = &mut self.loss {
-            // It cannot act on the TERM that it was sent.
-            self.group = Group::Stopped;
-            loss.next_kill = loss.next_kill.min(now());
-            return Ok(());
-        }
-        match signal {
-            libc::SIGTTIN | libc::SIGTTOU => {
-                self.terminal.want();
-                self.group = Group::Stopped;
-                if self.terminal.give(self.leader) {
-                    self.resume();
-                    return Ok(());
-                }
-                self.suspend(signal, signals)
-            }
-            // Somebody stopped the command on purpose and will continue it the same way. With the terminal in
-            // its hands, though, nobody could: this is how a shell suspends itself.
-            libc::SIGSTOP if !self.terminal.is_given() => {
-                self.group = Group::Stopped;
-                Ok(())
-            }
-            _ => self.suspend(signal, signals),
-        }
-    }
-
-    /// The command is stopped: stops our own group too, so that the shell above sees a stopped job.
-    fn suspend(&mut self, signal: i32, signals: &Signals) -> io::Result<()> {
-        self.group = Group::Stopped;
-        self.take_terminal(Modes::Leave);
-        match signals.stop_group()? {
-            Stop::Continued => {}
-            Stop::Refused if matches!(signal, libc::SIGTTIN | libc::SIGTTOU) => {
-                // Continued now it would ask for the terminal again, and again.
-                self.group = Group::WaitsForTerminal;
-                (self.log)(Note::WantsTerminal);
-            }
-            Stop::Refused => self.resume(),
-        }
-        Ok(())
-    }
-
-    /// Continues the command, with the terminal if it may have it.
-    fn resume(&mut self) {
-        self.terminal.give(self.leader);
-        self.group = Group::Running;
-        self.forward(Signal::SIGCONT);
-    }
-
-    fn forward(&mut self, signal: Signal) {
-        match killpg(self.leader, signal) {
-            // ESRCH: only dead members, or rather none that had to hear it.
-            Ok(()) | Err(Errno::ESRCH) => {}
-            Err(error) => (self.log)(Note::NotForwarded { signal, error: error.desc().to_owned() }),
-        }
-    }
-
-    /// Sends a signal to the group and to every other descendant.
-    fn signal_all(&self, signal: rustix::process::Signal) {
-        // First the group, at once and as a whole: the rest needs a scan.
-        if let Ok(to_group) = Signal::try_from(signal.as_raw()) {
-            let _ = killpg(self.leader, to_group);
-        }
-        if let Ok(processes) = Processes::read() {
-            for process in processes.descendants(self.leader, &self.earlier) {
-                if !process.is_in(self.leader) {
-                    process.signal(signal);
-                }
-            }
-        }
-    }
-
     fn members(&self) -> io::Result<Vec<Process>> {
         Ok(Processes::read()?.members(self.leader).into_iter().cloned().collect())
-    }
-
-    fn survivors(&self) -> io::Result<Vec<Process>> {
-        Ok(Processes::read()?.descendants(self.leader, &self.earlier).into_iter().cloned().collect())
-    }
-
-    fn take_terminal(&mut self, modes: Modes) {
-        let (leader, earlier) = (self.leader, &self.earlier);
-        self.terminal.take_back(modes, |group| {
-            Processes::read().is_ok_and(|processes| processes.is_descendant_group(group, leader, earlier))
-        });
     }
 
     fn wake_by(&mut self, at: Moment) {

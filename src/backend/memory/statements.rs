@@ -1,209 +1,19 @@
-//! A whole store in the process, with its own server clock.
-//!
-//! Programs test with it without a server; the engine is simulated on it. It keeps the same documents and
-//! answers the same statements as the MongoDB backend, one at a time.
+//! The statements of the protocol, on a store in the process.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use crate::backend::{
     Access, Answer, Backend, BackendError, Detail, FSCK_ID, Fault, FsckLook, Grant, HISTORY_KEPT, HistoryLine, Init,
-    Install, LeaseKey, Life, NewLease, Ours, Record, RefreshLook, StoreLook, Traits, WriterLook,
+    Install, LeaseKey, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
 };
-use crate::clock::{Clock, Moment, SystemClock};
 use crate::lease::status::{HistoryEntry, Phase};
 use crate::store_url::StoreName;
 
-/// A store in this process. Clones are the same store.
-///
-/// ```
-/// # futures::executor::block_on(async {
-/// use lockhouse::{Coordinator, MemoryStore};
-///
-/// let store = MemoryStore::new();
-/// let coordinator = Coordinator::on_memory(&store).connect().await?;
-/// coordinator.init().await?;
-/// let lease = coordinator.acquire_writer().await?;
-/// lease.check()?;
-/// lease.release().await?;
-/// # Ok::<(), lockhouse::Error>(())
-/// # }).unwrap();
-/// ```
-#[derive(Clone)]
-pub struct MemoryStore {
-    state: Arc<Mutex<State>>,
-    clock: Arc<dyn Clock>,
-}
-
-impl fmt::Debug for MemoryStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStore").finish_non_exhaustive()
-    }
-}
-
-impl Default for MemoryStore {
-    fn default() -> Self {
-        MemoryStore::new()
-    }
-}
-
-impl MemoryStore {
-    /// An empty store without a layout, whose server clock runs with the machine's.
-    pub fn new() -> MemoryStore {
-        MemoryStore::with_clock(SystemClock)
-    }
-
-    /// An empty store whose server clock runs with `clock`.
-    pub fn with_clock(clock: impl Clock) -> MemoryStore {
-        MemoryStore { state: Arc::new(Mutex::new(State::default())), clock: Arc::new(clock) }
-    }
-
-    /// Sets the server's clock forward, or back with a negative number of milliseconds.
-    pub fn shift_server_clock(&self, millis: i64) {
-        self.lock().shift_ms += millis;
-    }
-
-    /// Cuts the store off, or brings it back: while it is cut off no statement reaches it.
-    pub fn set_reachable(&self, reachable: bool) {
-        self.lock().cut_off = !reachable;
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn now_in(&self, state: &State) -> i64 {
-        self.server_now(state)
-    }
-
-    fn server_now(&self, state: &State) -> i64 {
-        let since_start = self.clock.now().since(Moment::ORIGIN);
-        SERVER_EPOCH_MS + i64::try_from(since_start.as_millis()).unwrap_or(i64::MAX / 2) + state.shift_ms
-    }
-}
-
-/// The store's clock in milliseconds, for a peer that writes documents of its own.
-#[cfg(test)]
-pub(crate) fn server_now(store: &MemoryStore) -> i64 {
-    store.server_now(&store.lock())
-}
-
-/// Where the server's clock starts: some day, so that times look like times.
-const SERVER_EPOCH_MS: i64 = 1_767_225_600_000;
-
-/// Everything the store keeps.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct State {
-    pub(crate) leases: BTreeMap<String, Doc>,
-    pub(crate) generation: Option<i64>,
-    /// Fence documents: their id, and the id and owner of the lease they belong to.
-    pub(crate) fences: BTreeMap<String, LeaseKey>,
-    history: Vec<HistoryEntry>,
-    /// The last statement number of each session.
-    sessions: HashMap<u64, u64>,
-    next_session: u64,
-    shift_ms: i64,
-    cut_off: bool,
-}
-
-/// One lease document.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Doc {
-    pub(crate) owner: Option<String>,
-    /// Server time in milliseconds.
-    pub(crate) heartbeat: Option<i64>,
-    pub(crate) beats: i64,
-    /// `None` on a peer's.
-    pub(crate) ours: Option<Ours>,
-}
-
-/// What moves when a holder lives.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct MemoryPulse(Option<String>, Option<i64>, i64);
-
-impl Doc {
-    fn pulse(&self) -> MemoryPulse {
-        MemoryPulse(self.owner.clone(), self.heartbeat, self.beats)
-    }
-
-    fn record(&self, id: &str, now: i64) -> Record<MemoryPulse> {
-        Record {
-            id: id.to_owned(),
-            owner: self.owner.clone(),
-            pulse: self.pulse(),
-            heartbeat: self.heartbeat.map(timestamp),
-            age_ms: self.heartbeat.map(|heartbeat| now - heartbeat),
-            life: Life::Unknown,
-            malformed: self.owner.is_none() || self.heartbeat.is_none(),
-            ours: self.ours.clone(),
-        }
-    }
-
-    fn new(lease: &NewLease, phase: Option<Phase>, now: i64) -> Doc {
-        Doc {
-            owner: Some(lease.key.owner.clone()),
-            heartbeat: Some(now),
-            beats: 1,
-            ours: Some(Ours {
-                acquired: Some(timestamp(now)),
-                refresh_interval: Some(lease.refresh_interval),
-                stale_after: Some(lease.stale_after),
-                phase,
-                reason: lease.reason.clone(),
-                holder: Some(lease.holder.clone()),
-            }),
-        }
-    }
-
-    fn beat(&mut self, now: i64) {
-        self.heartbeat = Some(now);
-        self.beats += 1;
-    }
-}
-
-fn timestamp(millis: i64) -> Timestamp {
-    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::UNIX_EPOCH)
-}
-
-impl State {
-    fn owned(&mut self, key: &LeaseKey) -> Option<&mut Doc> {
-        self.leases.get_mut(&key.id).filter(|doc| doc.owner.as_ref() == Some(&key.owner))
-    }
-
-    fn records(&self, now: i64) -> Vec<Record<MemoryPulse>> {
-        self.leases.iter().map(|(id, doc)| doc.record(id, now)).collect()
-    }
-
-    fn delete_fences(&mut self, id: &str) {
-        self.fences.retain(|_, lease| lease.id != id);
-    }
-}
-
-/// A statement on its way to the store: run, it is applied and gives back its reply, which run arrives at
-/// the caller.
-pub(crate) type Statement = Box<dyn FnOnce() -> Reply>;
-pub(crate) type Reply = Box<dyn FnOnce()>;
-
-/// What lies between a caller and the store.
-pub(crate) trait Link {
-    /// Takes a statement to the store, and its reply back: at once, late, or never.
-    fn carry(&self, name: &'static str, statement: Statement);
-}
-
-/// No distance at all.
-struct Direct;
-
-impl Link for Direct {
-    fn carry(&self, _name: &'static str, statement: Statement) {
-        statement()();
-    }
-}
+use super::MemoryStore;
+use super::documents::{Doc, MemoryPulse, State, timestamp};
+use super::link::{Direct, Link};
 
 /// The memory backend of one coordinator.
 pub(crate) struct Memory {
@@ -255,13 +65,13 @@ impl Memory {
     }
 
     /// A statement of its own, as on a server: whoever dies before it leaves fences without a lease.
-    async fn delete_fences(&self, gone: bool, id: String) -> Answer<()> {
-        let has_some = gone && self.store.lock().fences.values().any(|lease| lease.id == id);
+    async fn delete_fences(&self, of: LeaseKey) -> Answer<()> {
+        let has_some = self.store.lock().has_fences(&of.id, &of.owner);
         if !has_some {
             return Ok(());
         }
         self.call("delete_fences", move |state, _| {
-            state.delete_fences(&id);
+            state.delete_fences(&of.id, &of.owner);
             Ok(())
         })
         .await
@@ -428,12 +238,14 @@ impl Backend for Memory {
     }
 
     async fn release(&self, session: &mut MemorySession, key: &LeaseKey) -> Answer<bool> {
-        let (owned, id) = (key.clone(), key.id.clone());
+        let owned = key.clone();
         let release = self.write(session, "release", move |state, _| {
             Ok(state.owned(&owned).is_some() && state.leases.remove(&owned.id).is_some())
         });
         let released = release.await?;
-        self.delete_fences(released, id).await?;
+        if released {
+            self.delete_fences(key.clone()).await?;
+        }
         Ok(released)
     }
 
@@ -481,32 +293,38 @@ impl Backend for Memory {
     }
 
     async fn remove(&self, id: &str, pulse: &MemoryPulse) -> Answer<bool> {
-        let (at, pulse) = (id.to_owned(), pulse.clone());
+        let (at, pulse, owner) = (id.to_owned(), pulse.clone(), pulse.0.clone());
         let remove = self.call("remove", move |state, _| {
             let unmoved = state.leases.get(&at).is_some_and(|doc| doc.pulse() == pulse);
             Ok(unmoved && state.leases.remove(&at).is_some())
         });
         let removed = remove.await?;
-        self.delete_fences(removed, id.to_owned()).await?;
+        if let Some(owner) = owner
+            && removed
+        {
+            self.delete_fences(LeaseKey { id: id.to_owned(), owner }).await?;
+        }
         Ok(removed)
     }
 
     async fn history(&self) -> Answer<Vec<HistoryEntry>> {
-        self.call("history", |state, _| Ok(state.history.clone())).await
+        self.call("history", |state, _| {
+            let mut lines: Vec<_> = state.history.iter().map(|(_, entry)| entry.clone()).collect();
+            // A server clock that was set back makes later lines earlier.
+            lines.sort_by_key(|entry| entry.at);
+            Ok(lines)
+        })
+        .await
     }
 
     async fn record(&self, line: &HistoryLine) -> Answer<()> {
-        let line = line.clone();
+        let HistoryLine { name, what, lease, holder, reason } = line.clone();
         self.call("record", move |state, now| {
-            let holder = Some(line.holder);
-            let what = line.what.to_owned();
-            state.history.push(HistoryEntry {
-                at: timestamp(now),
-                what,
-                lease: line.lease,
-                holder,
-                reason: line.reason,
-            });
+            if state.history.iter().any(|(written, _)| *written == name) {
+                return Ok(());
+            }
+            let (at, what, holder) = (timestamp(now), what.to_owned(), Some(holder));
+            state.history.push((name, HistoryEntry { at, what, lease, holder, reason }));
             let surplus = state.history.len().saturating_sub(HISTORY_KEPT);
             state.history.drain(..surplus);
             Ok(())

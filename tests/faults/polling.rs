@@ -1,0 +1,83 @@
+//! What waiting costs the server: one small command a poll, and no more polls than the backoff promises.
+
+use std::time::{Duration, Instant};
+
+use lockhouse::{ErrorKind, LeaseTiming};
+
+use crate::common::{BOUND, PATIENT, Server, builder, first, soon};
+use crate::support::poll::eventually;
+use crate::support::proxy::Proxy;
+
+/// Longer pauses than in other tests: those of the default timing.
+const TIMING: LeaseTiming =
+    LeaseTiming { poll_initial: Duration::from_millis(20), poll_max: Duration::from_millis(250), ..PATIENT };
+const WAIT: Duration = Duration::from_secs(4);
+
+/// What the driver sends by itself, to know the server.
+const MONITORING: [&str; 5] = ["hello", "isMaster", "ismaster", "ping", "endSessions"];
+
+fn sent(proxy: &Proxy) -> Vec<String> {
+    proxy.commands().into_iter().filter(|name| !MONITORING.contains(&name.as_str())).collect()
+}
+
+/// How many polls fit into so long: each pause is at least half of what it may be.
+fn at_most(elapsed: Duration) -> usize {
+    let mut pause = TIMING.poll_initial;
+    let (mut spent, mut polls) = (Duration::ZERO, 1);
+    while spent < elapsed {
+        spent += pause / 2;
+        pause = (pause * 2).min(TIMING.poll_max);
+        polls += 1;
+    }
+    polls
+}
+
+#[tokio::test]
+async fn whoever_waits_polls_at_the_pace_that_was_promised() {
+    for server in [Server::ReplicaSet, Server::Standalone] {
+        let database = server.database();
+        let holder = first(&database.uri(), "the holder").await;
+        let proxy = database.proxy();
+        let connecting = || builder(&database.uri_through(&proxy)).timing(TIMING).connect();
+        let waiter = eventually(BOUND, "to connect", connecting).await;
+        // The store is checked once, before the first verb that writes.
+        waiter.acquire_writer().await.unwrap().release().await.unwrap();
+        let fsck = holder.acquire_fsck().await.unwrap();
+
+        for kind in ["writer", "fsck"] {
+            proxy.forget_commands();
+            let start = Instant::now();
+            let refusal = match kind {
+                "writer" => waiter.acquire_writer().wait(WAIT).await.map(drop),
+                _ => waiter.acquire_fsck().wait(WAIT).await.map(drop),
+            };
+            let (elapsed, sent) = (start.elapsed(), sent(&proxy));
+            assert_eq!(refusal.unwrap_err().kind(), ErrorKind::StoreLocked);
+            assert!(elapsed >= WAIT, "gave up after {elapsed:?}");
+            assert!(sent.iter().all(|name| name == "find"), "{kind} on {server:?}: {sent:?}");
+            let most = at_most(elapsed);
+            assert!((4..=most).contains(&sent.len()), "{kind} on {server:?}: {} of {most} in {elapsed:?}", sent.len());
+        }
+        fsck.release().await.unwrap();
+    }
+}
+
+/// The look of a drain is larger, and comes at the same pace.
+#[tokio::test]
+async fn a_drain_looks_at_the_pace_that_was_promised() {
+    let database = Server::ReplicaSet.database();
+    let holder = first(&database.uri(), "the holder").await;
+    let proxy = database.proxy();
+    let connecting = || builder(&database.uri_through(&proxy)).timing(TIMING).connect();
+    let fsck = eventually(BOUND, "to connect", connecting).await;
+    fsck.acquire_fsck().await.unwrap().release().await.unwrap();
+    let writer = holder.acquire_writer().await.unwrap();
+    proxy.forget_commands();
+    let start = Instant::now();
+    let refusal = soon(fsck.acquire_fsck().drain_budget(WAIT)).await.map(drop).unwrap_err();
+    let (elapsed, looks) = (start.elapsed(), proxy.count("aggregate"));
+    assert_eq!(refusal.kind(), ErrorKind::DrainTimeout);
+    let most = at_most(elapsed);
+    assert!((4..=most).contains(&looks), "{looks} of {most} in {elapsed:?}");
+    writer.release().await.unwrap();
+}
