@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockhouse::{ErrorKind, LeaseTiming};
+use lockhouse::{ErrorKind, LeaseTiming, Watch};
 
 use crate::common::{BOUND, PATIENT, Server, builder, first, soon};
 use crate::support::poll::eventually;
@@ -34,11 +34,13 @@ fn at_most(elapsed: Duration) -> usize {
 
 #[tokio::test]
 async fn whoever_waits_polls_at_the_pace_that_was_promised() {
-    for server in [Server::ReplicaSet, Server::Standalone] {
+    for (server, watch) in
+        [(Server::ReplicaSet, Watch::Never), (Server::ReplicaSet, Watch::Auto), (Server::Standalone, Watch::Auto)]
+    {
         let database = server.database();
         let holder = first(&database.uri(), "the holder").await;
         let proxy = database.proxy();
-        let connecting = || builder(&database.uri_through(&proxy)).timing(TIMING).connect();
+        let connecting = || builder(&database.uri_through(&proxy)).timing(TIMING).watch(watch).connect();
         let waiter = eventually(BOUND, "to connect", connecting).await;
         // The store is checked once, before the first verb that writes.
         waiter.acquire_writer().await.unwrap().release().await.unwrap();
@@ -54,9 +56,18 @@ async fn whoever_waits_polls_at_the_pace_that_was_promised() {
             let (elapsed, sent) = (start.elapsed(), sent(&proxy));
             assert_eq!(refusal.unwrap_err().kind(), ErrorKind::StoreLocked);
             assert!(elapsed >= WAIT, "gave up after {elapsed:?}");
-            assert!(sent.iter().all(|name| name == "find"), "{kind} on {server:?}: {sent:?}");
-            let most = at_most(elapsed);
-            assert!((4..=most).contains(&sent.len()), "{kind} on {server:?}: {} of {most} in {elapsed:?}", sent.len());
+            let context = format!("{kind} on {server:?}, watch {watch:?}, in {elapsed:?}: {sent:?}");
+            let count = |name: &str| sent.iter().filter(|sent| *sent == name).count();
+            let polls = count("find");
+            // Being told begins the doubling anew, once: nothing happens here.
+            let (streams, told) = (count("aggregate"), count("getMore"));
+            let streaming = server == Server::ReplicaSet && watch == Watch::Auto;
+            let most = at_most(elapsed) + if streaming { at_most(TIMING.poll_max) } else { 0 };
+            assert!((4..=most).contains(&polls), "{polls} polls of {most}; {context}");
+            // An open stream asks again each second.
+            let most_told = if streaming { WAIT.as_secs() as usize + 3 } else { 0 };
+            assert!(streams <= usize::from(streaming) && told <= most_told, "{context}");
+            assert_eq!(polls + streams + told + count("killCursors"), sent.len(), "{context}");
         }
         fsck.release().await.unwrap();
     }
@@ -68,7 +79,7 @@ async fn a_drain_looks_at_the_pace_that_was_promised() {
     let database = Server::ReplicaSet.database();
     let holder = first(&database.uri(), "the holder").await;
     let proxy = database.proxy();
-    let connecting = || builder(&database.uri_through(&proxy)).timing(TIMING).connect();
+    let connecting = || builder(&database.uri_through(&proxy)).timing(TIMING).watch(Watch::Never).connect();
     let fsck = eventually(BOUND, "to connect", connecting).await;
     fsck.acquire_fsck().await.unwrap().release().await.unwrap();
     let writer = holder.acquire_writer().await.unwrap();
