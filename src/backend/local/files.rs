@@ -164,14 +164,26 @@ pub(crate) enum Durability {
 /// Replaces a file whole: nobody ever reads half of it.
 pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let temporary = directory.join(temporary_name());
-    let mut file = create_new(&temporary)?;
+    replace_through(&directory.join(temporary_name()), path, content, durability)
+}
+
+/// As [`replace`], through a temporary file of a name that only the caller uses: one that dies half way leaves the same
+/// file over and over, not one more each time.
+pub(crate) fn replace_through(temporary: &Path, path: &Path, content: &[u8], durability: Durability) -> io::Result<()> {
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut file = match create_new(temporary) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            std::fs::remove_file(temporary)?;
+            create_new(temporary)?
+        }
+        created => created?,
+    };
     let written = file.write_all(content).and_then(|()| match durability {
         Durability::Synced => file.sync_all(),
         Durability::Fleeting => Ok(()),
     });
-    if let Err(error) = written.and_then(|()| std::fs::rename(&temporary, path)) {
-        let _ = std::fs::remove_file(&temporary);
+    if let Err(error) = written.and_then(|()| std::fs::rename(temporary, path)) {
+        let _ = std::fs::remove_file(temporary);
         return Err(error);
     }
     match durability {
