@@ -35,7 +35,7 @@ pub(crate) struct Store {
 /// `Usage` without a store; what [`lockhouse::CoordinatorBuilder::connect`] says.
 pub(crate) async fn open(global: &Global, console: &Console, label: Option<&str>) -> Result<Store, Failure> {
     let Some(url) = &global.store else {
-        return Err(Failure::Usage("no store is given: use --store URL or set LOCKHOUSE_STORE".to_owned()));
+        return Err(none_given());
     };
     let parsed: StoreUrl = url.parse()?;
     let mut builder = Coordinator::builder(url)?;
@@ -50,6 +50,11 @@ pub(crate) async fn open(global: &Global, console: &Console, label: Option<&str>
     }
     let coordinator = connect(builder, &parsed, console).await?;
     Ok(Store { coordinator, url: url.clone(), local: matches!(parsed, StoreUrl::Local(_)) })
+}
+
+/// There is no store on the command line.
+pub(crate) fn none_given() -> Failure {
+    Failure::Usage("no store is given: use --store URL or set LOCKHOUSE_STORE".to_owned())
 }
 
 /// Connects, and says so when it takes long.

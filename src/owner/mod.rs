@@ -34,5 +34,5 @@ pub use control::{
 };
 pub use exclusive::{AcquireExclusive, Exclusive, exclusive};
 pub use lock::{Candidate, OwnerLock};
-pub use state::{Claim, Ownership, Phase, SpoolState, State, read_state};
+pub use state::{Claim, Ownership, Phase, SpoolState, State, read_state, store_name};
 pub use takeover::Takeover;

@@ -18,6 +18,7 @@ use crate::backend::local::trouble::belongs_to_another;
 use crate::describe;
 use crate::error::Result;
 use crate::holder::Holder;
+use crate::store_url::StoreName;
 
 /// The longest state that is read.
 const LONGEST: u64 = 64 * 1024;
@@ -231,6 +232,15 @@ pub fn read_state(path: impl AsRef<Path>) -> Result<Ownership> {
     let store = StorePath::resolve(path.as_ref())?;
     belongs_to_another(&store.leases()).map_err(|error| error.at(&store.display()))?;
     Ok(look(&store))
+}
+
+/// The name of the store at `path`, as every error and every look has it: with all links resolved.
+///
+/// # Errors
+///
+/// `Invalid` or `Denied` for a path that cannot be a store's.
+pub fn store_name(path: impl AsRef<Path>) -> Result<StoreName> {
+    StorePath::resolve(path.as_ref()).map(|store| store.display())
 }
 
 /// As [`read_state`], on a path that is resolved.
