@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const MARK: &str = "> ";
 /// A running probe, killed when dropped.
 pub(crate) struct Probe {
     child: Child,
-    orders: Option<ChildStdin>,
+    orders: ChildStdin,
     answers: Receiver<String>,
 }
 
@@ -49,7 +49,7 @@ impl Probe {
                 }
             }
         });
-        let orders = child.stdin.take();
+        let orders = child.stdin.take().unwrap();
         Probe { child, orders, answers }
     }
 
@@ -75,7 +75,7 @@ impl Probe {
     }
 
     pub(crate) fn tell(&mut self, order: &str) {
-        writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
+        writeln!(self.orders, "{order}").unwrap();
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -90,14 +90,6 @@ impl Probe {
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-    }
-
-    /// Waits for its end.
-    pub(crate) fn wait(&mut self) -> ExitStatus {
-        drop(self.orders.take());
-        crate::support::poll::eventually_blocking(PATIENCE, "the probe's end", || {
-            self.child.try_wait().unwrap().ok_or("it runs")
-        })
     }
 }
 

@@ -45,7 +45,8 @@ type Shape = (&'static str, Box<dyn Fn(&std::path::Path)>);
 
 /// Everything that may be in the place of P.owner.json and is no word of the owner.
 fn shapes() -> Vec<Shape> {
-    let content = |name, content: Vec<u8>| -> Shape { (name, Box::new(move |path| fs::write(path, &content).unwrap())) };
+    let content =
+        |name, content: Vec<u8>| -> Shape { (name, Box::new(move |path| fs::write(path, &content).unwrap())) };
     vec![
         ("nothing", Box::new(|_| ())),
         content("an empty file", Vec::new()),
@@ -72,7 +73,7 @@ fn shapes() -> Vec<Shape> {
             "a file that nobody may read",
             Box::new(|path| {
                 fs::write(path, state(|_| {})).unwrap();
-                fs::set_permissions(path, fs::Permissions::from_mode(0)).unwrap();
+                fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
             }),
         ),
     ]
