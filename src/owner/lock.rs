@@ -84,10 +84,12 @@ impl Candidate {
         let at = |error: crate::backend::BackendError| error.at(&self.name);
         belongs_to_another(&self.store.leases()).map_err(at)?;
         let path = self.store.lock();
-        let election = match locks::elect(&path).trouble("locking", &path).map_err(at)? {
+        let mut election = match locks::elect(&path).trouble("locking", &path).map_err(at)? {
             Elected::Taken => return Ok(None),
             Elected::Held(election) => election,
         };
+        // The next owner waits for this one.
+        election.hasten();
         let leases = self.store.leases();
         if files::create_directory(&leases).trouble("making", &leases).map_err(at)? {
             let directory = self.store.directory();

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::wire::{self, BUSY, Ingested, LONGEST_LINE, PROTOCOL, Request, Response};
 use super::{ACCEPT_AGAIN, REQUEST_LIMIT, REQUESTS, WAITING, WATCHERS, socket};
-use crate::backend::local::trouble::explain;
+use crate::backend::local::{files, trouble::explain};
 use crate::clock::{Clock, Moment, SystemClock, within};
 use crate::error::Result;
 use crate::owner::lock::{OwnerLock, Shared};
@@ -308,7 +308,8 @@ impl<H: ControlHandler> Room<H> {
         answer(&mut stream, response, limit).await;
     }
 
-    async fn watch(&self, id: u64, mut stream: UnixStream, limit: Moment) {
+    async fn watch(&self, id: u64, stream: UnixStream, limit: Moment) {
+        let mut stream = hastened(stream);
         let Some(_place) = Place::take(&self.watching, WATCHERS) else {
             return answer(&mut stream, Response::error(format!("{BUSY}{WATCHERS} watch")), limit).await;
         };
@@ -324,6 +325,15 @@ impl<H: ControlHandler> Room<H> {
             () = self.draining.cancelled() => {}
             () = gone(&mut stream) => {}
         }
+    }
+}
+
+/// Lets the kernel close a watcher's connection early when this process is killed.
+fn hastened(stream: UnixStream) -> UnixStream {
+    let Some(raised) = files::raised(&stream) else { return stream };
+    match UnixStream::from_std(raised.into()) {
+        Ok(raised) => raised,
+        Err(_) => stream,
     }
 }
 
