@@ -84,6 +84,8 @@ impl Error {
                 Locked::FsckHeld { stale, .. } => !stale,
                 Locked::StaleWriters { .. } => false,
                 Locked::FsckFresh { .. } | Locked::NotDead { .. } => true,
+                #[cfg(feature = "local")]
+                Locked::Owned { .. } => true,
             },
             Error::DrainTimeout(_) | Error::Unavailable(_) => true,
             Error::LeaseLost(lost) => {
@@ -196,6 +198,12 @@ pub enum Locked {
         /// The leases that were spared.
         leases: Vec<LeaseInfo>,
     },
+    /// Another process owns the local store.
+    #[cfg(feature = "local")]
+    Owned {
+        /// The owner, as far as it has said who it is.
+        state: crate::owner::Ownership,
+    },
 }
 
 impl fmt::Display for StoreLocked {
@@ -232,6 +240,11 @@ impl fmt::Display for StoreLocked {
                     list(leases)
                 )
             }
+            #[cfg(feature = "local")]
+            Locked::Owned { state } => write!(
+                f,
+                "store {store} is owned by another process: {state}; wait until it ends, or look at it with `lockhouse owner status`"
+            ),
         }
     }
 }
@@ -274,9 +287,9 @@ impl std::error::Error for DrainTimeout {}
 pub struct LeaseLost {
     /// The store.
     pub store: StoreName,
-    /// The lease's id: `lease/<uuid>` or `lease/fsck`.
+    /// The lease's id: `lease/<uuid>` or `lease/fsck`; `owner` for the ownership of a local store.
     pub identifier: String,
-    /// Writer or fsck.
+    /// Writer or fsck; an owner is a writer.
     pub kind: LeaseKind,
     /// Why it is no longer held.
     pub why: LossReason,
@@ -314,8 +327,21 @@ impl fmt::Display for LossReason {
     }
 }
 
+/// The id of what the owner of a local store holds.
+#[cfg(feature = "local")]
+pub(crate) const OWNER_ID: &str = "owner";
+
 impl fmt::Display for LeaseLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[cfg(feature = "local")]
+        if self.identifier == OWNER_ID {
+            let why = match self.why {
+                LossReason::Displaced => "its P.lock or P.leases was removed or replaced",
+                LossReason::Supervisor => "it is a fork of the owner",
+                why => return write!(f, "store {}: no longer owned by this process: {why}; stop writing", self.store),
+            };
+            return write!(f, "store {}: no longer owned by this process: {why}; stop writing", self.store);
+        }
         write!(
             f,
             "store {}: the {} lease {} was lost: {}; stop writing",

@@ -1,6 +1,6 @@
 //! Imports only ever point down the picture in the design: the program uses the library's public face, the
-//! engine knows backends only through their trait, and a backend knows nothing of the engine but the words it
-//! answers in.
+//! owner uses the engine and the local backend, the engine knows backends only through their trait, and a backend
+//! knows nothing of the engine but the words it answers in.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,34 @@ use std::path::{Path, PathBuf};
 /// What the files below a folder may not name.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/cli", &["crate::lease", "crate::backend", "crate::coordinator", "crate::connect", "crate::request"]),
-    ("src/lease", &["crate::cli", "crate::backend::mongo", "mongodb::", "bson::"]),
+    ("src/owner", &["crate::cli", "crate::backend::mongo", "mongodb::", "bson::", "crate::lease::supervisor"]),
+    ("src/lease", &["crate::cli", "crate::owner", "crate::backend::mongo", "mongodb::", "bson::"]),
     (
         "src/backend",
-        &["crate::cli", "crate::coordinator", "crate::connect", "crate::request", "crate::lease::supervisor"],
+        &[
+            "crate::cli",
+            "crate::owner",
+            "crate::coordinator",
+            "crate::connect",
+            "crate::request",
+            "crate::lease::supervisor",
+        ],
     ),
+    ("src/coordinator.rs", &["crate::owner"]),
+    ("src/connect.rs", &["crate::owner"]),
     ("src/clock.rs", &["crate::lease", "crate::backend", "crate::error"]),
     ("src/timing.rs", &["crate::lease", "crate::backend", "crate::clock"]),
-    ("src/error.rs", &["crate::backend", "crate::coordinator"]),
+    // An error carries what a look showed, of the leases and of the owner, and knows nothing else of them.
+    (
+        "src/error.rs",
+        &[
+            "crate::backend",
+            "crate::coordinator",
+            "crate::owner::OwnerLock",
+            "crate::owner::lock",
+            "crate::owner::control",
+        ],
+    ),
 ];
 
 fn sources(at: &Path, found: &mut Vec<PathBuf>) {

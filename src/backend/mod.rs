@@ -346,7 +346,10 @@ pub(crate) struct BackendError {
 
 /// What is known about the effect of a statement that failed. Every decision of the engine rests on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "mongo"), expect(dead_code, reason = "the memory store denies nobody"))]
+#[cfg_attr(
+    not(any(feature = "mongo", feature = "local")),
+    expect(dead_code, reason = "the memory store denies nobody")
+)]
 pub(crate) enum Fault {
     /// A document with that id stands: look again.
     Exists,

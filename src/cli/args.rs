@@ -27,9 +27,9 @@ const EXIT_CODES: &str = "\
 Exit codes:
   run and fsck end with the code of their command, or 128 + the signal that ended it. Otherwise:
    64  the command line is wrong
-   69  the store cannot be reached
+   69  the store cannot be reached, or its owner is not ready
    70  something unexpected
-   75  an fsck or a stale lease is in the way, or what was to be cleared is not dead
+   75  an fsck, a stale lease or an owner is in the way, or what was to be cleared is not dead
    76  writers did not leave within the drain budget
    77  authentication failed, or a privilege is missing
    78  the store or an option cannot be used; or it would wait for itself
@@ -102,6 +102,10 @@ pub(crate) enum Command {
     Prune(ClearArgs),
     /// Shows the audit trail, oldest first.
     History,
+    /// The one process that writes a local store.
+    #[cfg(feature = "local")]
+    #[command(subcommand)]
+    Owner(OwnerCommand),
     /// Shows the whole story in half a minute: writers, an fsck that drains them, and a check that nothing
     /// overlapped.
     ///
@@ -181,6 +185,33 @@ pub(crate) struct FsckArgs {
     /// The job changes nothing: does not raise the generation.
     #[arg(long)]
     pub(crate) no_bump: bool,
+
+    #[command(flatten)]
+    pub(crate) job: Job,
+}
+
+/// `owner`.
+#[cfg(feature = "local")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum OwnerCommand {
+    /// Shows who owns the store. Takes no lease and writes nothing.
+    ///
+    /// Exit code 0: an owner that is ready, or none. 69: one that is not ready, or does not answer.
+    Status,
+    /// Runs a command that has a local store to itself, as its owner.
+    ///
+    /// For a store that only one process can open at all. The command inherits the locks: they stand until it and all
+    /// that it started are gone, should this program be killed.
+    Hold(HoldArgs),
+}
+
+/// `owner hold`.
+#[cfg(feature = "local")]
+#[derive(Debug, Args)]
+pub(crate) struct HoldArgs {
+    /// What the owner calls its build; refusals and `owner status` show it.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) build: Option<String>,
 
     #[command(flatten)]
     pub(crate) job: Job,

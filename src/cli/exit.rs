@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 
 /// The command line is wrong.
 pub(crate) const USAGE: i32 = 64;
+/// The store cannot be reached, or its owner is not ready.
+pub(crate) const UNAVAILABLE: i32 = 69;
 /// Anything unexpected.
 pub(crate) const UNEXPECTED: i32 = 70;
 /// An fsck holds the store, or waits for it.
@@ -153,7 +155,7 @@ fn of_kind(kind: ErrorKind) -> i32 {
         ErrorKind::StoreLocked => LOCKED,
         ErrorKind::DrainTimeout => 76,
         ErrorKind::LeaseLost => 80,
-        ErrorKind::Unavailable => 69,
+        ErrorKind::Unavailable => UNAVAILABLE,
         ErrorKind::Denied => 77,
         ErrorKind::Invalid => 78,
         // `Internal`, and what a later library may add.
@@ -198,6 +200,11 @@ fn details(error: &Error, fields: &mut Map<String, Value>) {
                 Locked::NotDead { leases } => {
                     put("cause", "NotDead".into());
                     put("leases", json!(leases));
+                }
+                #[cfg(feature = "local")]
+                Locked::Owned { state } => {
+                    put("cause", "Owned".into());
+                    put("state", json!(state));
                 }
                 // The message says it.
                 _ => {}

@@ -8,6 +8,7 @@
 //! | `output`, `table` | everything on stdout: data |
 //! | `exit` | failures and exit codes |
 //! | `run`, `fsck` | a command under a lease: `acquire` gets it, `wait` tells who is in the way, `wrap` does the rest |
+//! | `owner` | the one process that writes a local store |
 //! | `child`, `signals`, `terminal` | the command as a process |
 //! | `status`, `clear`, `history`, `init`, `demo`, `completions`, `man` | the other commands |
 //!
@@ -29,6 +30,8 @@ mod init;
 mod log;
 mod man;
 mod output;
+#[cfg(feature = "local")]
+mod owner;
 mod run;
 mod signals;
 mod status;
@@ -105,6 +108,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<i32, Failur
         Command::Clear(args) => clear::clear(context, &args, clear::Verb::Clear).await,
         Command::Prune(args) => clear::clear(context, &args, clear::Verb::Prune).await,
         Command::History => interruptible(context, history::history).await,
+        #[cfg(feature = "local")]
+        Command::Owner(command) => owner::owner(context, command).await,
         Command::Demo => demo::demo(context).await,
         Command::Completions { .. } | Command::Man { .. } | Command::DemoWork(_) => {
             unreachable!("done before the signals were taken over")

@@ -27,10 +27,10 @@ pub(crate) async fn status(context: &mut Context, args: &StatusArgs) -> Result<i
     let looking = async {
         let store = store::open(&global, &console, None).await?;
         if args.watch {
-            watch(view_of(&global), &store).await
+            watch(view_of(&global), &global, &store).await
         } else {
             let view = view_of(&global);
-            let status = store.coordinator.status().await?;
+            let status = look(&global, &store).await?;
             output::print(&show(&view, &store, &status).await)?;
             Ok(code(&status))
         }
@@ -57,11 +57,24 @@ fn view_of(global: &super::args::Global) -> View {
     View { json: global.json, colour: output::stdout_has_colour(), ids: global.verbose > 0 }
 }
 
-async fn watch(view: View, store: &Store) -> Result<i32, Failure> {
+/// What holds the store, its owner too.
+async fn look(global: &super::args::Global, store: &Store) -> lockhouse::Result<Status> {
+    #[cfg_attr(not(feature = "local"), expect(unused_mut, reason = "no store has an owner"))]
+    let mut status = store.coordinator.status().await?;
+    #[cfg(feature = "local")]
+    {
+        status.owner = super::owner::value(global);
+    }
+    #[cfg(not(feature = "local"))]
+    let _ = global;
+    Ok(status)
+}
+
+async fn watch(view: View, global: &super::args::Global, store: &Store) -> Result<i32, Failure> {
     let redraw = !view.json && std::io::stdout().is_terminal();
     let mut first = true;
     loop {
-        let text = match store.coordinator.status().await {
+        let text = match look(global, store).await {
             Ok(status) => show(&view, store, &status).await,
             // It may answer again: whoever watches an outage wants to see its end.
             Err(error) if error.kind() == ErrorKind::Unavailable && !first => {
@@ -114,6 +127,11 @@ fn text(view: &View, status: &Status, history: &[HistoryEntry]) -> String {
     if status.fsck.is_some() || !status.writers.is_empty() {
         lines.push(String::new());
         lines.extend(leases(view, status));
+    }
+    #[cfg(feature = "local")]
+    if let Some(owner) = &status.owner {
+        lines.push(String::new());
+        lines.push(fit(&super::owner::line(owner), WIDTH));
     }
     let needs = needs(status);
     if !needs.is_empty() {

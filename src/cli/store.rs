@@ -36,9 +36,7 @@ pub(crate) struct Store {
 /// `Usage` without a store; what [`lockhouse::CoordinatorBuilder::connect`] says.
 pub(crate) async fn open(global: &Global, console: &Console, label: Option<&str>) -> Result<Store, Failure> {
     let Some(url) = &global.store else {
-        return Err(Failure::Usage(
-            "no store is given: use --store URL (or a path), or set LOCKHOUSE_STORE".to_owned(),
-        ));
+        return Err(none_given());
     };
     let parsed = StoreUrl::from_os_str(url)?;
     let mut builder = Coordinator::on(parsed.clone());
@@ -61,6 +59,11 @@ pub(crate) async fn open(global: &Global, console: &Console, label: Option<&str>
         StoreUrl::Mongo(_) => (url.clone(), false),
     };
     Ok(Store { coordinator, url, local })
+}
+
+/// There is no store on the command line.
+pub(crate) fn none_given() -> Failure {
+    Failure::Usage("no store is given: use --store URL (or a path), or set LOCKHOUSE_STORE".to_owned())
 }
 
 /// Connects, and says so when it takes long.

@@ -4,12 +4,14 @@
 use std::ffi::OsString;
 use std::io;
 use std::ops::Deref;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use futures::stream::StreamExt;
 use lockhouse::clock::{Clock, SystemClock};
+#[cfg(feature = "local")]
+use lockhouse::owner::Exclusive;
 use lockhouse::{Coordinator, Error, Event, FsckLease, Lease, LeaseKind, LeaseLost, LossReason, WriterLease};
 use serde_json::json;
 
@@ -32,6 +34,9 @@ pub(crate) enum Held {
     Writer(WriterLease),
     /// Of `fsck`.
     Fsck(FsckLease),
+    /// Of `owner hold`: a writer lease, and the ownership with it.
+    #[cfg(feature = "local")]
+    Owner(Box<Exclusive>),
 }
 
 impl Deref for Held {
@@ -41,6 +46,8 @@ impl Deref for Held {
         match self {
             Held::Writer(lease) => lease,
             Held::Fsck(lease) => lease,
+            #[cfg(feature = "local")]
+            Held::Owner(owner) => owner.lease(),
         }
     }
 }
@@ -50,6 +57,40 @@ impl Held {
         match self {
             Held::Writer(lease) => lease.release().boxed(),
             Held::Fsck(lease) => lease.release().boxed(),
+            #[cfg(feature = "local")]
+            Held::Owner(owner) => owner.release().boxed(),
+        }
+    }
+
+    /// The locked files that the command inherits, so that the kernel keeps the store for it should this process be
+    /// killed.
+    async fn descriptors(&self) -> Result<Vec<OwnedFd>, Error> {
+        match self {
+            Held::Writer(_) | Held::Fsck(_) => Lease::descriptors(self).await,
+            #[cfg(feature = "local")]
+            Held::Owner(owner) => owner.descriptors().await,
+        }
+    }
+
+    /// As [`Lease::check`]: of all that is held.
+    fn check_all(&self) -> Result<(), Error> {
+        match self {
+            Held::Writer(_) | Held::Fsck(_) => self.check(),
+            #[cfg(feature = "local")]
+            Held::Owner(owner) => owner.check(),
+        }
+    }
+
+    /// Completes when what is held is lost for good.
+    async fn gone(&self) -> String {
+        match self {
+            Held::Writer(_) | Held::Fsck(_) => gone(self).await,
+            #[cfg(feature = "local")]
+            Held::Owner(owner) => tokio::select! {
+                biased;
+                error = owner.owner().lost() => error.to_string(),
+                why = gone(self) => why,
+            },
         }
     }
 }
@@ -78,7 +119,7 @@ pub(crate) async fn run(context: &mut Context, store: &Store, held: Held, job: &
 }
 
 /// What the end of a command means for the program.
-fn outcome(lease: &Lease, job: &Job, end: &io::Result<End>) -> Result<i32, Failure> {
+fn outcome(lease: &Held, job: &Job, end: &io::Result<End>) -> Result<i32, Failure> {
     let command = || job.command.first().map_or(String::new(), |word| word.to_string_lossy().into_owned());
     let again = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
     match end {
@@ -93,8 +134,8 @@ fn outcome(lease: &Lease, job: &Job, end: &io::Result<End>) -> Result<i32, Failu
 }
 
 /// The error of a lease whose command was ended because of it.
-fn lost(lease: &Lease) -> Error {
-    match lease.check() {
+fn lost(lease: &Held) -> Error {
+    match lease.check_all() {
         Err(error) => error,
         // It was confirmed again after the decision; the command has been ended all the same.
         Ok(()) => LeaseLost {
@@ -114,15 +155,15 @@ fn ended_by_signal(end: &io::Result<End>) -> Option<i32> {
     }
 }
 
-async fn run_child(context: &mut Context, store: &Store, lease: &Lease, job: &Job) -> io::Result<End> {
+async fn run_child(context: &mut Context, store: &Store, lease: &Held, job: &Job) -> io::Result<End> {
     // Kept open until the command has ended, which inherits them: killed alone, we leave the lease to it.
-    let descriptors = lease.descriptors().await.map_err(io::Error::other)?;
+    let inherited = lease.descriptors().await.map_err(io::Error::other)?;
     let mut words = job.command.iter().cloned();
     let spec = Spec {
         command: words.next().unwrap_or_default(),
         args: words.collect(),
         env: environment(context, store, lease),
-        inherit_fds: descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
+        inherit_fds: inherited.iter().map(AsRawFd::as_raw_fd).collect(),
         on_lost: job.on_lost.into(),
     };
     let mut events = store.coordinator.events().fuse();
@@ -281,7 +322,7 @@ async fn release(context: &mut Context, coordinator: &Coordinator, held: Held) -
 
 /// The lease as a running command sees it.
 struct Standing<'a> {
-    lease: &'a Lease,
+    lease: &'a Held,
     /// It has no deadline: the kernel keeps it.
     unlimited: bool,
 }
@@ -292,17 +333,17 @@ impl Hold for Standing<'_> {
     }
 
     fn check(&self) -> Result<(), String> {
-        self.lease.check().map_err(|error| error.to_string())
+        self.lease.check_all().map_err(|error| error.to_string())
     }
 
     fn lost(&self) -> LocalBoxFuture<'_, String> {
-        gone(self.lease).boxed_local()
+        self.lease.gone().boxed_local()
     }
 
     fn revalidate(&self) -> LocalBoxFuture<'_, Result<(), String>> {
         async {
             match self.lease.refresh_heartbeat(true).await {
-                Ok(()) => Ok(()),
+                Ok(()) => self.check(),
                 // A store that does not answer takes no lease away before its deadline.
                 Err(_) => self.check(),
             }

@@ -1,3 +1,38 @@
 //! One process of a local store writes it: the owner, elected by a file lock.
+//!
+//! ```text
+//! Candidate ── elect ─▶ OwnerLock ── serve_control ─▶ ControlServer ◀── control_status, watch
+//!     ▲                     │                                               │
+//!     └──── Takeover ◀──────┴── P.owner.json ◀── read_state        Takeover ┘
+//! ```
+//!
+//! [`exclusive`] is all of it for a store that only one process can open at all.
+//!
+//! # What it does not promise
+//!
+//! The lock alone says who owns the store. The state, and the socket that answers with it, are for people and for
+//! finding the owner quickly: they may be missing, old, or somebody else's, and nothing decides by them. A user who
+//! removes or replaces P.lock or P.leases breaks the exclusion: the owner notices and stops, but not before somebody
+//! else may have begun.
+//!
+//! # Map
+//!
+//! `lock` elects, `keeper` is the thread that re-checks and beats, `state` is what the owner says about itself,
+//! `exclusive` is the owner that is nothing else, `control` the socket, `takeover` how a follower becomes the owner.
+
+mod control;
+mod exclusive;
+mod keeper;
+mod lock;
+mod state;
+mod takeover;
 
 pub use crate::backend::local::filesystem::{network_filesystem, refuse_network_filesystem};
+pub use control::{
+    ControlHandler, ControlServer, Ingested, StatusOnly, Watch, control_ingest, control_status, serve_control,
+    socket_path, watch,
+};
+pub use exclusive::{AcquireExclusive, Exclusive, exclusive};
+pub use lock::{Candidate, OwnerLock};
+pub use state::{Claim, Ownership, Phase, SpoolState, State, read_state, store_name};
+pub use takeover::Takeover;

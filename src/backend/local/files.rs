@@ -7,6 +7,7 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -91,6 +92,17 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<bool> {
     }
 }
 
+/// The same open file under a high number, for what others wait for when this process is killed: the kernel then
+/// closes descriptors one after the other, high numbers first, and closing one of inotify takes it 10 ms and more.
+/// `None`: it has one, or there is none; whoever waits only waits longer.
+pub(crate) fn raised(file: &impl AsFd) -> Option<OwnedFd> {
+    const HIGH: u64 = 512;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(2 * HIGH);
+    let high = i32::try_from(HIGH.min(limit / 2)).ok()?;
+    let file = file.as_fd();
+    if file.as_raw_fd() >= high { None } else { rustix::io::fcntl_dupfd_cloexec(file, high).ok() }
+}
+
 /// Makes the entries of a directory durable.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
@@ -171,19 +183,24 @@ pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> io
     };
     let mut new_name = name.to_owned();
     new_name.push(".new");
-    let temporary = directory.join(new_name);
-    match std::fs::remove_file(&temporary) {
+    replace_through(&directory.join(new_name), path, content, durability)
+}
+
+/// As [`replace`], through a temporary file of a name that only the caller uses.
+pub(crate) fn replace_through(temporary: &Path, path: &Path, content: &[u8], durability: Durability) -> io::Result<()> {
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    match std::fs::remove_file(temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = create_new(&temporary)?;
+    let mut file = create_new(temporary)?;
     let written = file.write_all(content).and_then(|()| match durability {
         Durability::Synced => file.sync_all(),
         Durability::Fleeting => Ok(()),
     });
     crash::point("replacement-written");
-    if let Err(error) = written.and_then(|()| std::fs::rename(&temporary, path)) {
-        let _ = std::fs::remove_file(&temporary);
+    if let Err(error) = written.and_then(|()| std::fs::rename(temporary, path)) {
+        let _ = std::fs::remove_file(temporary);
         return Err(error);
     }
     match durability {

@@ -31,7 +31,7 @@ mod layout;
 pub(crate) mod lock;
 pub(crate) mod path;
 pub(crate) mod presence;
-mod trouble;
+pub(crate) mod trouble;
 pub(crate) mod watch;
 
 use std::cell::RefCell;
@@ -66,6 +66,17 @@ pub(crate) struct Local {
     held: RefCell<BTreeMap<LeaseKey, Holding>>,
     changes: RefCell<Option<tokio::sync::watch::Receiver<()>>>,
     registered: std::cell::Cell<usize>,
+}
+
+/// Refuses a path, file systems and files that the protocol cannot trust. Says what the store lives on.
+pub(crate) fn judge_all(path: &StorePath, allowed: &[String], name: &StoreName) -> Result<Vec<filesystem::FileSystem>> {
+    path.check()?;
+    let mut directories = vec![path.directory().to_owned()];
+    let beside = [path.path(), path.leases(), path.spool()];
+    directories.extend(beside.into_iter().filter(|path| path.is_dir()));
+    let found: Result<_> = directories.iter().map(|directory| filesystem::judge(directory, allowed, name)).collect();
+    belongs_to_another(&path.leases()).map_err(|error| error.at(name))?;
+    found
 }
 
 /// The locks of one lease.
@@ -110,14 +121,7 @@ impl Local {
 
     /// Refuses what the protocol cannot trust.
     fn check(&self) -> Result<()> {
-        self.path.check()?;
-        let mut directories = vec![self.path.directory().to_owned()];
-        let beside = [self.path.path(), self.path.leases(), self.path.spool()];
-        directories.extend(beside.into_iter().filter(|path| path.is_dir()));
-        for directory in directories {
-            filesystem::judge(&directory, &self.allowed, &self.name)?;
-        }
-        belongs_to_another(&self.path.leases()).map_err(|error| error.at(&self.name))
+        judge_all(&self.path, &self.allowed, &self.name).map(drop)
     }
 
     fn no_layout(&self) -> BackendError {

@@ -134,6 +134,11 @@ impl StorePath {
         self.beside(".owner.json")
     }
 
+    /// What becomes the owner's advisory state: only the owner uses it.
+    pub(crate) fn owner_state_temporary(&self) -> PathBuf {
+        self.beside(".owner.json.tmp")
+    }
+
     /// The control socket, where its address is short enough.
     pub(crate) fn socket(&self) -> PathBuf {
         self.beside(".sock")
@@ -142,6 +147,11 @@ impl StorePath {
     /// The directory of the leases.
     pub(crate) fn leases(&self) -> PathBuf {
         self.beside(".leases")
+    }
+
+    /// The control socket, where the other's address is too long.
+    pub(crate) fn inner_socket(&self) -> PathBuf {
+        self.leases().join("sock")
     }
 
     /// The directory of batches that are handed over.

@@ -1,0 +1,114 @@
+//! `owner status`: who owns the store, and how it is.
+
+use std::time::Duration;
+
+use lockhouse::StoreName;
+use lockhouse::describe::{duration, printable};
+use lockhouse::owner::{Ownership, Phase, State, control_status, read_state, store_name};
+use serde_json::{Value, json};
+
+use super::super::args::Global;
+use super::super::exit::{self, Failure};
+use super::super::output;
+
+/// How long the owner may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// An owner says every five seconds that it lives.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// How an owner was found.
+struct Found {
+    owner: Ownership,
+    /// It answered by itself just now. `None`: it has no socket to ask at.
+    answers: Option<bool>,
+}
+
+/// Prints who owns the store.
+pub(super) async fn status(global: Global) -> Result<i32, Failure> {
+    let path = super::path(&global)?;
+    let seen = read_state(&path)?;
+    let store = store_name(&path)?;
+    let found = match seen.state().and_then(|state| state.socket.as_ref()) {
+        None => Found { owner: seen, answers: None },
+        Some(_) => match control_status(&path, PATIENCE).await {
+            Ok(state) => Found { owner: Ownership::Named(Box::new(state)), answers: Some(true) },
+            // Whatever it is: the owner lives by its locks, and is not there to answer. Unless it has just gone.
+            Err(_) => Found { owner: read_state(&path)?, answers: Some(false) },
+        },
+    };
+    let text = if global.json {
+        let answers = if found.owner == Ownership::Nobody { None } else { found.answers };
+        output::json_line(&json!({"schema": 1, "store": store, "owner": found.owner, "answers": answers}))
+    } else {
+        text(&store, &found)
+    };
+    output::print(&format!("{text}\n"))?;
+    Ok(code(&found))
+}
+
+/// 0 with an owner that is ready, and with none.
+fn code(found: &Found) -> i32 {
+    match &found.owner {
+        Ownership::Nobody => 0,
+        Ownership::Named(state) if state.phase == Phase::Ready && found.answers != Some(false) && !is_silent(state) => {
+            0
+        }
+        _ => exit::UNAVAILABLE,
+    }
+}
+
+fn text(store: &StoreName, found: &Found) -> String {
+    let Some(state) = found.owner.state() else {
+        return match &found.owner {
+            Ownership::Nobody => format!("store {store}: no owner"),
+            owner => format!("store {store}: owned by {}", printable(&owner.to_string())),
+        };
+    };
+    let mut lines = vec![format!("store {store}: owned by {}", summary(state))];
+    if found.answers == Some(false) || (found.answers.is_none() && is_silent(state)) {
+        lines.push(format!(
+            "  it does not answer, and last said so {} ago: it may be stopped, or its process may be gone while one that it started keeps the store",
+            duration(silence(state))
+        ));
+    }
+    if state.backlog + state.failed > 0 {
+        lines.push(format!("  batches: {} waiting, {} failed", state.backlog, state.failed));
+    }
+    if let Some(error) = &state.last_error {
+        lines.push(format!("  last error: {}", printable(error)));
+    }
+    if let Some(remark) = &state.file_system {
+        lines.push(format!("  file system: {}", printable(remark)));
+    }
+    lines.join("\n")
+}
+
+fn summary(state: &State) -> String {
+    let since = state.started_at.strftime("%Y-%m-%d %H:%M:%SZ");
+    printable(&format!("{state} since {since}"))
+}
+
+/// For how long the owner has said nothing, by the wall clock that it and this process go by.
+#[expect(clippy::disallowed_methods, reason = "shown to people, by whose clock nothing is judged")]
+fn silence(state: &State) -> Duration {
+    let silence = jiff::Timestamp::now().duration_since(state.heartbeat_at);
+    Duration::try_from(silence).unwrap_or_default()
+}
+
+fn is_silent(state: &State) -> bool {
+    silence(state) > SILENCE
+}
+
+/// One line for `status`.
+pub(crate) fn line(owner: &Value) -> String {
+    match serde_json::from_value::<State>(owner.clone()) {
+        Ok(state) => format!("owner: {}", summary(&state)),
+        Err(_) => {
+            let word = |name: &str| owner.get(name).filter(|value| !value.is_null());
+            match (word("pid"), word("host").and_then(Value::as_str)) {
+                (Some(pid), Some(host)) => printable(&format!("owner: pid {pid} on {host}, which has said no more")),
+                _ => "owner: one that has not said who it is".to_owned(),
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The process that the tests start: this test binary once more, running the one test below, which takes a role from
+//! its environment. It is told what to do line by line, and answers line by line.
+
+use std::fmt::Display;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use lockhouse::owner::{self, Candidate, ControlServer, Exclusive, OwnerLock, Phase, StatusOnly, serve_control};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork};
+
+use crate::PATIENCE;
+use crate::support::process::spawn_kept;
+
+const ROLE: &str = "LOCKHOUSE_OWNER_PROBE";
+const STORE: &str = "LOCKHOUSE_OWNER_PROBE_STORE";
+/// What an answer begins with: the test harness writes to the same stream.
+const MARK: &str = "> ";
+
+/// A running probe, killed when dropped.
+pub(crate) struct Probe {
+    child: Child,
+    orders: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Probe {
+    /// Starts one on a store. Roles: `owner`, `serving` (an owner with a control socket), `exclusive`, `race N`.
+    pub(crate) fn start(role: &str, store: &Path) -> Probe {
+        Probe::start_by(Command::new(std::env::current_exe().unwrap()), role, store)
+    }
+
+    /// The same, by a command that the probe's own command line is added to.
+    pub(crate) fn start_by(mut command: Command, role: &str, store: &Path) -> Probe {
+        command.args(["--exact", "probe::probe", "--nocapture"]).env(ROLE, role).env(STORE, store);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = spawn_kept(command).unwrap();
+        let (sender, answers) = channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if let Some(answer) = line.strip_prefix(MARK) {
+                    let _ = sender.send(answer.to_owned());
+                }
+            }
+        });
+        let orders = child.stdin.take().unwrap();
+        Probe { child, orders, answers }
+    }
+
+    /// Starts an owner and waits until it is one.
+    pub(crate) fn owner(role: &str, store: &Path) -> Probe {
+        let probe = Probe::start(role, store);
+        assert_eq!(probe.answer(), "owner");
+        probe
+    }
+
+    pub(crate) fn answer(&self) -> String {
+        self.answer_within(PATIENCE)
+    }
+
+    pub(crate) fn answer_within(&self, bound: Duration) -> String {
+        self.answers.recv_timeout(bound).expect("the probe answers in time")
+    }
+
+    /// Tells it to do something, and returns its answer.
+    pub(crate) fn ask(&mut self, order: &str) -> String {
+        self.tell(order);
+        self.answer()
+    }
+
+    pub(crate) fn tell(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Killed, and gone when this returns.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Not a test by itself: what a started probe does.
+#[test]
+fn probe() {
+    let (Ok(role), Some(store)) = (std::env::var(ROLE), std::env::var_os(STORE)) else { return };
+    let store = PathBuf::from(store);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _entered = runtime.enter();
+    let held = match role.split_once(' ') {
+        Some(("race", rounds)) => return crate::racing::race(&store, rounds.parse().unwrap()),
+        _ if role == "exclusive" => {
+            let held = runtime.block_on(async { owner::exclusive(&store, "probe").await });
+            held.map(|held| Held { guard: Guard::Exclusive(held), server: None })
+        }
+        _ => Candidate::new(&store, "probe").and_then(|candidate| candidate.elect()).map(|elected| {
+            let Some(lock) = elected else {
+                say("taken");
+                std::process::exit(0);
+            };
+            let server = (role == "serving").then(|| serve_control(&lock, StatusOnly::of(&lock)).unwrap());
+            lock.update(|state| state.phase = Phase::Ready);
+            Held { guard: Guard::Lock(lock), server }
+        }),
+    };
+    let mut held = match held {
+        Ok(held) => Some(held),
+        Err(error) => {
+            say(error);
+            std::process::exit(0);
+        }
+    };
+    say("owner");
+    for order in std::io::stdin().lines().map_while(Result::ok) {
+        match order.as_str() {
+            // Waits for nobody, as a killed one.
+            "leave" => std::process::exit(0),
+            "release" => {
+                let Held { guard, server } = held.take().unwrap();
+                drop(server);
+                match guard {
+                    Guard::Lock(lock) => lock.release(),
+                    Guard::Exclusive(held) => runtime.block_on(held.release()).unwrap(),
+                }
+                say("released");
+            }
+            _ => held = obey(&order, &store, held.unwrap()),
+        }
+    }
+}
+
+struct Held {
+    guard: Guard,
+    server: Option<ControlServer>,
+}
+
+enum Guard {
+    Lock(OwnerLock),
+    Exclusive(Exclusive),
+}
+
+impl Guard {
+    fn check(&self) -> lockhouse::Result<()> {
+        match self {
+            Guard::Lock(lock) => lock.check(),
+            Guard::Exclusive(held) => held.check(),
+        }
+    }
+}
+
+fn obey(order: &str, store: &Path, held: Held) -> Option<Held> {
+    let lock_file = {
+        let mut name = store.as_os_str().to_owned();
+        name.push(".lock");
+        PathBuf::from(name)
+    };
+    match order {
+        "check" => match held.guard.check() {
+            Ok(()) => say("stands"),
+            Err(error) => say(error),
+        },
+        // As a plug-in might.
+        "touch" => {
+            drop(std::fs::File::open(&lock_file).unwrap());
+            drop(std::fs::OpenOptions::new().write(true).open(&lock_file).unwrap());
+            say(format!("{:?}", owner::read_state(store).unwrap().state().is_some()));
+        }
+        "spawn" => say(Command::new("sleep").arg("300").stdout(Stdio::null()).spawn().unwrap().id()),
+        "fork and exec" => match forked() {
+            ForkResult::Parent { child } => say(child),
+            ForkResult::Child => {
+                let error = Command::new("sleep").arg("300").stdout(Stdio::null()).exec();
+                panic!("{error}");
+            }
+        },
+        "fork and drop" => match forked() {
+            ForkResult::Parent { child } => {
+                let ended = waitpid(child, None).unwrap();
+                say(format!("{ended:?} {:?}", held.guard.check().is_ok()));
+            }
+            ForkResult::Child => {
+                let stands = held.guard.check().is_ok();
+                drop(held);
+                leave(i32::from(stands));
+            }
+        },
+        "fork and stay" => match forked() {
+            ForkResult::Parent { child } => say(child),
+            ForkResult::Child => {
+                drop(held);
+                let _ = Command::new("sleep").arg("300").stdin(Stdio::null()).stdout(Stdio::null()).status();
+                leave(0);
+            }
+        },
+        other => panic!("unknown order: {other}"),
+    }
+    Some(held)
+}
+
+#[expect(unsafe_code, reason = "what is tested is a fork")]
+fn forked() -> ForkResult {
+    // SAFETY: the children here only make system calls, drop a guard, or execute something; the C library repairs its
+    // allocator in the child.
+    unsafe { fork() }.unwrap()
+}
+
+#[expect(unsafe_code, reason = "a forked child must not run the harness's exit handlers")]
+fn leave(code: i32) -> ! {
+    // SAFETY: ends the process without running anything.
+    unsafe { nix::libc::_exit(code) }
+}
+
+pub(crate) fn say(answer: impl Display) {
+    // Not by a macro, whose output the harness keeps for itself; and on a line of its own.
+    let mut out = std::io::stdout().lock();
+    write!(out, "\n{MARK}{answer}\n").unwrap();
+    out.flush().unwrap();
+}
