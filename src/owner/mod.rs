@@ -6,7 +6,7 @@
 //!     └──── Takeover ◀──────┴── P.owner.json ◀── read_state        Takeover ┘
 //! ```
 //!
-//! [`exclusive`] is all of it for a store that only one process can open at all.
+//! [`exclusive()`] is all of it for a store that only one process can open at all.
 //!
 //! # What it does not promise
 //!
