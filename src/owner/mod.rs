@@ -15,6 +15,20 @@
 //! removes or replaces P.lock or P.leases breaks the exclusion: the owner notices and stops, but not before somebody
 //! else may have begun.
 //!
+//! # From the Go package `owner`
+//!
+//! | there | here |
+//! | --- | --- |
+//! | `ControlIngest(path, ids, wait, timeout)` | [`control_ingest`] |
+//! | `ControlStatus(path)` | [`control_status`] |
+//! | `ServeControl(path, handler)`, `ControlServer.Close` | [`serve_control`], for the holder of the lock alone; [`ControlServer`] |
+//! | `ControlHandler` | [`ControlHandler`]; [`StatusOnly`] where there is nothing to ingest |
+//! | `SocketPath(path)` | [`socket_path`]; a long address lies in `P.leases/`, not in the temp dir |
+//! | `Exclusive(path, build)` | [`exclusive()`], which takes a writer lease too |
+//! | `NetworkFilesystem(name)`, `RefuseNetworkFilesystem(dir)` | [`network_filesystem`], [`refuse_network_filesystem`] |
+//! | `State`, `SpoolState`, `Phase` | [`State`], [`SpoolState`], [`Phase`], read by [`read_state`] |
+//! | `ErrLocked`, `LockedError` | [`Error::StoreLocked`](crate::Error::StoreLocked) with [`Locked::Owned`](crate::Locked::Owned) |
+//!
 //! # Map
 //!
 //! `lock` elects, `keeper` is the thread that re-checks and beats, `state` is what the owner says about itself,
