@@ -54,6 +54,19 @@ fn an_fsck_that_is_killed_at_any_point_is_in_nobodys_way() {
 }
 
 #[test]
+fn an_owner_that_is_killed_at_any_point_is_in_nobodys_way() {
+    let store = Store::new();
+    for point in ["elected", "presence-created", "presence-locked", "presence-published", "replacement-written"] {
+        crash(&store, point, &["owner", "hold", "--", "true"]);
+        store.run(["owner", "status"]).assert(0).out_says("no owner");
+        let next = store.run(["owner", "hold", "--", "true"]);
+        assert_eq!(next.code, 0, "after {point}: {next:?}");
+        goes_on(&store, point);
+    }
+    store.run(["owner", "status"]).assert(0).out_says("no owner");
+}
+
+#[test]
 fn an_init_that_is_killed_at_any_point_is_done_by_the_next_one() {
     for point in ["elected", "replacement-written"] {
         let store = Store::bare();

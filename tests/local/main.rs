@@ -2,6 +2,7 @@
 //!
 //! - `exclusion`: `run` and `fsck` keep each other out, and a killed one is out of the way at once.
 //! - `children`: who keeps a lease when its wrapper is killed.
+//! - `containers`: processes that are all process 1, on hosts of other names.
 //! - `tampering`: files removed or replaced under a living holder.
 //! - `paths`: every way to a store, and those that are refused.
 //! - `strange`: what else may be in the place of a store's files; users, modes, full disks.
@@ -10,6 +11,7 @@
 //! - `store`: a store of a test's own.
 
 mod children;
+mod containers;
 mod crashes;
 mod exclusion;
 mod looks;
