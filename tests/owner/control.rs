@@ -169,7 +169,7 @@ async fn waiting_too_long_is_no_failure_and_a_client_that_leaves_frees_its_place
     let not_yet = not_yet.unwrap();
     assert!(not_yet.more && not_yet.ingested.is_empty());
     let took = end - begin;
-    assert!(took > Duration::from_secs(9) && took < Duration::from_secs(11), "{took:?}");
+    assert!(took > Duration::from_secs(9) && took < Duration::from_secs(16), "{took:?}");
     drop(server);
 }
 
@@ -199,13 +199,13 @@ async fn a_watch_lasts_until_the_owner_drains_closes_or_dies() {
             }
             _ => server.close(),
         }
-        tokio::time::timeout(Duration::from_secs(1), watching.ended()).await.expect(how);
+        tokio::time::timeout(PATIENCE, watching.ended()).await.expect(how);
     }
     drop(owner);
     let mut owner = Probe::owner("serving", &store.path());
     let mut watching = watch(store.path()).await.unwrap();
     owner.kill();
-    tokio::time::timeout(Duration::from_secs(1), watching.ended()).await.unwrap();
+    tokio::time::timeout(PATIENCE, watching.ended()).await.unwrap();
 }
 
 #[tokio::test]
@@ -218,7 +218,7 @@ async fn a_stopped_owner_makes_nobody_wait_longer_than_he_said() {
         let begin = Instant::now();
         let refused = control_status(&path, limit).await.unwrap_err();
         let took = begin.elapsed();
-        assert!(took >= limit && took < limit + Duration::from_millis(700), "{took:?}");
+        assert!(took >= limit && took < limit + Duration::from_secs(4), "{took:?}");
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
         let text = refused.to_string();
         assert!(text.contains("did not answer within") && text.contains("stopped"), "{text}");
@@ -226,7 +226,7 @@ async fn a_stopped_owner_makes_nobody_wait_longer_than_he_said() {
     }
     let begin = Instant::now();
     watch(&path).await.unwrap_err();
-    assert!(begin.elapsed() < Duration::from_secs(3));
+    assert!(begin.elapsed() < Duration::from_secs(9));
     // With a queue that is full, connecting itself would wait.
     let socket = socket_path(&path).unwrap();
     let mut waiting = Vec::new();
@@ -238,7 +238,7 @@ async fn a_stopped_owner_makes_nobody_wait_longer_than_he_said() {
     }
     let begin = Instant::now();
     let refused = control_status(&path, Duration::from_millis(300)).await.unwrap_err();
-    assert!(begin.elapsed() < Duration::from_secs(1), "behind {} others", waiting.len());
+    assert!(begin.elapsed() < Duration::from_secs(5), "behind {} others", waiting.len());
     assert!(refused.to_string().contains("did not answer within"), "{refused}");
     drop(waiting);
     owner.signal(Signal::SIGCONT);

@@ -165,7 +165,7 @@ async fn an_owner_whose_files_are_meddled_with_is_told_at_once() {
         meddle(&store, how);
         let begin = Instant::now();
         let error = tokio::time::timeout(PATIENCE, owner.lost()).await.unwrap();
-        assert!(begin.elapsed() < Duration::from_millis(1500), "{how}: told after {:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(4), "{how}: told after {:?}", begin.elapsed());
         assert!(is_lost(&error) && error.to_string().contains("removed or replaced"), "{how}: {error}");
         // For good, even if somebody puts all of it back.
         assert!(is_lost(&owner.check().unwrap_err()), "{how}");

@@ -202,7 +202,7 @@ fn a_command_whose_store_is_meddled_with_is_ended_at_once() {
             _ => fs::remove_dir_all(store.beside(".leases")).unwrap(),
         }
         assert_eq!(hold.code(), Some(80), "{what}");
-        assert!(begin.elapsed() < Duration::from_secs(3), "{what}: {:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {:?}", begin.elapsed());
         assert!(!lives(command), "{what}");
         let said = fs::read_to_string(store.directory().join("stderr")).unwrap();
         assert!(said.contains("removed or replaced") && said.contains("stop writing"), "{what}: {said}");
@@ -218,7 +218,7 @@ fn an_owner_that_is_not_ready_is_shown_and_is_no_success() {
     owner.signal(Signal::SIGSTOP);
     let begin = Instant::now();
     let (code, out, _) = run(&store.path(), &["owner", "status"]);
-    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(12), "{:?}", begin.elapsed());
     assert!(code == Some(69) && out.contains("does not answer"), "{out}");
     // One that said nothing at all.
     fs::remove_file(store.beside(".owner.json")).unwrap();
@@ -241,7 +241,7 @@ fn a_signal_to_the_wrapper_gives_the_store_back() {
         let begin = Instant::now();
         kill(Pid::from_raw(hold.0.id().cast_signed()), signal).unwrap();
         assert_eq!(hold.code(), Some(128 + signal as i32));
-        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         assert_eq!(read_state(store.path()).unwrap(), Ownership::Nobody);
         let (code, _, err) = run(&store.path(), &["owner", "hold", "--", "true"]);
         assert_eq!(code, Some(0), "{err}");

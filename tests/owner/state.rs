@@ -27,7 +27,7 @@ fn put(store: &Store, suffix: &str, what: &dyn Fn(&std::path::Path)) {
 fn look(store: &Store) -> Ownership {
     let begin = Instant::now();
     let seen = read_state(store.path()).unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(1), "it took {:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(5), "it took {:?}", begin.elapsed());
     seen
 }
 

@@ -38,7 +38,7 @@ async fn without_a_socket_it_only_takes_longer() {
     assert!(tokio::time::timeout(Duration::from_millis(300), follower.elected()).await.is_err());
     owner.kill();
     // The same follower again: nothing is lost by dropping the wait.
-    let next = tokio::time::timeout(Duration::from_secs(2), follower.elected()).await.unwrap().unwrap();
+    let next = tokio::time::timeout(PATIENCE, follower.elected()).await.unwrap().unwrap();
     next.check().unwrap();
 }
 
@@ -93,5 +93,5 @@ async fn a_failed_promotion_is_followed_by_a_rest() {
     follower.succeeded();
     let begin = Instant::now();
     follower.elected().await.unwrap().release();
-    assert!(begin.elapsed() < Duration::from_millis(300));
+    assert!(begin.elapsed() < Duration::from_millis(500), "it rested");
 }
