@@ -26,6 +26,14 @@ pub(crate) enum Rule {
     SparePeers,
     /// Every fsck sweeps the fence documents of others before its grant.
     SweepFences,
+    /// A write counts as done only when no fail-over can take it back: confirmed by a majority, in the journal. The
+    /// backend keeps it; here it is the simulated server that breaks it.
+    #[cfg(test)]
+    Majority,
+    /// Beside a peer that judges everybody by eight seconds nobody trusts a longer stale age. Kept when a
+    /// coordinator connects; here it is the simulated deployment that breaks it.
+    #[cfg(test)]
+    PeerStaleAge,
 }
 
 /// The rules in force.

@@ -31,6 +31,8 @@ pub(crate) enum Happening {
     Hear(usize),
     /// The server's clock steps by milliseconds.
     Jump(i64),
+    /// The primary is lost, and what it had not handed on so long before is gone, unless it waited for a majority.
+    FailOver(Duration),
 }
 
 /// How bad the network is, in parts per thousand.

@@ -149,6 +149,8 @@ switched_off! {
     a_read_taken_for_a_renewal_overlaps: OnlyMatched, Plan::deafened(), Violation::is_overlap;
     an_expired_writer_that_does_not_look_again_overlaps: Revalidate, Plan::with_peer_fscks(), Violation::is_overlap;
     a_peer_taken_for_dead_overlaps: SparePeers, Plan::with_peers(), Violation::is_overlap;
+    a_write_that_a_fail_over_takes_back_overlaps: Majority, Plan::failing_over(), Violation::is_overlap;
+    a_longer_stale_age_beside_a_peer_overlaps: PeerStaleAge, Plan::with_peer_fscks(), Violation::is_overlap;
     a_fence_that_was_not_swept_overlaps: SweepFences, Plan::with_fences(), Violation::is_overlap;
 }
 

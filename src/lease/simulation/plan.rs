@@ -21,6 +21,7 @@ pub(crate) struct Plan {
     pub(crate) longest_pause: Duration,
     pub(crate) cuts: usize,
     pub(crate) jumps: usize,
+    pub(crate) fail_overs: usize,
     /// Times in which a node's refreshes get lost and nothing else.
     pub(crate) deaf: usize,
     /// Until when things go wrong.
@@ -49,6 +50,7 @@ impl Default for Plan {
             longest_pause: Duration::from_secs(20),
             cuts: 4,
             jumps: 1,
+            fail_overs: 0,
             deaf: 0,
             troubled: Duration::from_secs(45),
             crowd: None,
@@ -119,6 +121,12 @@ impl Plan {
         Plan { fences: true, weather, writers: 1..=1, crashes: 0, cuts: 0, pauses: 8, ..Plan::default() }
     }
 
+    /// A primary that is lost again and again, and nothing else that goes wrong.
+    pub(crate) fn failing_over() -> Plan {
+        let calm = Plan { weather: FAIR, crashes: 0, pauses: 0, cuts: 0, jumps: 0, ..Plan::default() };
+        Plan { fail_overs: 12, ..calm }
+    }
+
     /// Many writers that poll without pause, and nothing that goes wrong.
     pub(crate) fn crowd(writers: usize, pace: Duration) -> Plan {
         Plan {
@@ -159,6 +167,10 @@ impl Plan {
         for _ in 0..rng.usize(0..=self.jumps) {
             let jump = [-3_600_000, -10_000, -5_000, 4_000, 6_000, 9_000, 12_000, 3_600_000];
             troubles.push((rng.u64(..end), Happening::Jump(jump[rng.usize(..jump.len())])));
+        }
+        for _ in 0..self.fail_overs {
+            let lag = Duration::from_millis(rng.u64(1..2_000));
+            troubles.push((rng.u64(..end), Happening::FailOver(lag)));
         }
         troubles.into_iter().map(|(at, trouble)| (Duration::from_millis(at), trouble)).collect()
     }

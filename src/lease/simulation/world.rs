@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::task::LocalSet;
 
-use crate::backend::memory::{Memory, MemoryStore};
+use crate::backend::memory::{Memory, MemoryStore, State as Stored};
 use crate::clock::{Clock, ManualClock, Moment};
 use crate::connect::detached;
 use crate::coordinator::Coordinator;
 use crate::entropy::Entropy;
-use crate::lease::rules::Rules;
+use crate::lease::rules::{Rule, Rules};
 use crate::lease::simulation::actors::{self, Part};
 use crate::lease::simulation::checker::{self, Checker, Entry, Tally, Violation, What};
 use crate::lease::simulation::link::{Agenda, Happening, SimLink, Weather};
@@ -21,6 +21,7 @@ use crate::lease::simulation::node::Node;
 use crate::lease::simulation::plan::{FAIR, Plan};
 use crate::lease::state::{LeaseCell, State};
 use crate::lease::status::LeaseKind;
+use crate::timing::LeaseTiming;
 
 /// What the actors tell the world.
 #[derive(Default)]
@@ -56,6 +57,9 @@ pub(crate) struct World {
     /// Who could act before and then could not.
     were_able: BTreeSet<String>,
     statements: u64,
+    rules: Rules,
+    /// What the store held lately, for a fail-over that takes back what was not handed on.
+    snapshots: Vec<(Moment, Stored)>,
 }
 
 impl World {
@@ -81,6 +85,8 @@ impl World {
             able: BTreeMap::new(),
             were_able: BTreeSet::new(),
             statements: 0,
+            rules,
+            snapshots: Vec::new(),
         };
         let writers = world.draw(plan.writers.clone());
         let fscks = world.draw(plan.fscks.clone());
@@ -120,6 +126,10 @@ impl World {
         });
         let seed = self.rng.borrow_mut().u64(..);
         let builder = Coordinator::on_memory(&self.store).clock(self.clock.clone()).label(actors::label(index));
+        let builder = match rules.hold(Rule::PeerStaleAge) {
+            true => builder,
+            false => builder.timing(LeaseTiming::for_failover()),
+        };
         let backend = Memory::behind(self.store.clone(), link.clone(), !plan.standalone);
         let (coordinator, supervising) =
             detached(backend, &builder, Entropy::seeded(seed), rules).expect("good options");
@@ -215,6 +225,7 @@ impl World {
                 if self.trace {
                     self.note(format!("node {node}: {name} reaches the store"));
                 }
+                self.remember();
                 let reply = statement();
                 self.nodes[node].link.return_reply(reply);
             }
@@ -250,10 +261,31 @@ impl World {
                 self.schedule(self.clock.now() + deaf, Happening::Hear(node));
             }
             Happening::Hear(node) => self.nodes[node].link.deaf.set(false),
+            Happening::FailOver(lag) => self.fail_over(lag),
             Happening::Jump(millis) => {
                 self.note(format!("the server's clock jumps by {millis} ms"));
                 self.store.shift_server_clock(millis);
             }
+        }
+    }
+
+    /// Before each statement, if a fail-over could ever go back to it.
+    fn remember(&mut self) {
+        const LONGEST_LAG: Duration = Duration::from_secs(2);
+        if self.rules.hold(Rule::Majority) {
+            return;
+        }
+        let now = self.clock.now();
+        self.snapshots.retain(|(at, _)| now.since(*at) <= LONGEST_LAG);
+        self.snapshots.push((now, self.store.lock().clone()));
+    }
+
+    /// Whoever waits for a majority loses nothing that was confirmed.
+    fn fail_over(&mut self, lag: Duration) {
+        self.note(format!("the primary is lost, {lag:?} ahead of the next"));
+        let now = self.clock.now();
+        if let Some((_, then)) = self.snapshots.iter().find(|(at, _)| now.since(*at) <= lag) {
+            self.store.lock().fall_back_to(then.clone());
         }
     }
 
