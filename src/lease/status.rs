@@ -116,6 +116,7 @@ pub struct LeaseInfo {
     /// The lease of another program that shares the collection; it may live without refreshing.
     pub peer: bool,
     /// On a local store: the process that took the lease is gone, and one that inherited it lives.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub inherited: bool,
     /// Who holds it.
     pub holder: Option<Holder>,

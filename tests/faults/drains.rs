@@ -31,7 +31,7 @@ async fn an_fsck_whose_heartbeats_fail_while_it_drains_is_lost_and_never_granted
         let proxy = database.proxy();
         let admin = connect(&database.uri_through(&proxy), "admin").await;
         // Before the faults: the store is checked once.
-        admin.prune_stale_writers().await.unwrap();
+        admin.acquire_writer().await.unwrap().release().await.unwrap();
         proxy.on_command("update", Action::Cut, EVERY);
         let mut request = admin.acquire_fsck().drain_budget(BOUND * 2);
         let mut progress = request.progress();
