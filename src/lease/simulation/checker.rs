@@ -77,6 +77,10 @@ impl Violation {
         matches!(self, Violation::Overlap { .. })
     }
 
+    pub(crate) fn is_in_own_way(&self) -> bool {
+        matches!(self, Violation::InOwnWay { .. })
+    }
+
     pub(crate) fn is_orphan(&self) -> bool {
         matches!(self, Violation::Orphan { .. })
     }

