@@ -20,6 +20,9 @@ pub(super) async fn hold(context: &mut Context, args: HoldArgs) -> Result<i32, F
     let store = Store::for_lease(context, &job).await?;
     let build = args.build.unwrap_or_default();
     let mut acquiring = exclusive(path, build).wait(job.wait).coordinator(&store.coordinator);
+    for kind in &context.global.allow_filesystem {
+        acquiring = acquiring.allow_file_system(kind);
+    }
     if let Some(reason) = &job.reason {
         acquiring = acquiring.reason(reason);
     }
