@@ -97,8 +97,9 @@ fn while_it_releases_it_finishes() {
     let fault = store.fail_deletes();
     writer.end();
     let command = writer.command_pid();
-    super::support::poll::eventually_blocking(STALE, "the command to end", || {
-        if lives(command) { Err(()) } else { Ok(()) }
+    // Reaped: until then a signal is the command's.
+    super::support::poll::eventually_blocking(STALE, "the command to be reaped", || {
+        if std::path::Path::new(&format!("/proc/{command}")).exists() { Err(()) } else { Ok(()) }
     });
     writer.signal(Signal::SIGINT);
     writer.until_err("giving the lease back");
