@@ -58,6 +58,8 @@ mod crash;
 pub mod describe;
 mod entropy;
 mod error;
+#[cfg(feature = "mongo")]
+mod fence;
 mod holder;
 mod lease;
 #[cfg(feature = "local")]
@@ -71,6 +73,8 @@ pub use backend::memory::MemoryStore;
 pub use connect::CoordinatorBuilder;
 pub use coordinator::{Coordinator, DEFAULT_DRAIN_BUDGET};
 pub use error::{DrainTimeout, Error, ErrorKind, Failure, LeaseLost, Locked, LossReason, Result, StoreLocked};
+#[cfg(feature = "mongo")]
+pub use fence::FencedError;
 pub use holder::Holder;
 pub use lease::status::{HistoryEntry, LeaseInfo, LeaseKind, LeaseState, Phase, Status, StoreState};
 pub use lease::{Cleared, DrainProgress, Event, FsckLease, Lease, WriterLease};
@@ -78,6 +82,10 @@ pub use lease::{GateOptions, GateState, OnFsck, Watch, WriteGuard, WriterGate};
 pub use request::{AcquireFsck, AcquireWriter, Clear};
 pub use store_url::{MongoUrl, StoreName, StoreUrl};
 pub use timing::{LeaseTiming, PEER_STALE_AFTER};
+
+/// The driver whose sessions a lease fences.
+#[cfg(feature = "mongo")]
+pub use mongodb;
 
 /// The README's example is compiled as a test.
 #[cfg(all(doctest, feature = "mongo"))]

@@ -16,7 +16,9 @@ pub(crate) mod memory;
 pub(crate) mod mongo;
 
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -203,6 +205,10 @@ pub(crate) struct Traits {
 pub(crate) const NO_LAYOUT: &str =
     "it has no layout, so it may be mistyped; if it is the right one, type `lockhouse init`";
 
+/// Refuses a fence where it could not hold.
+pub(crate) const NO_TRANSACTIONS: &str =
+    "it has no transactions, so nothing can be fenced; a MongoDB server has them as a replica set, also of one member";
+
 /// What a sleeper wants to hear of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
@@ -249,6 +255,13 @@ impl Changes {
     }
 }
 
+/// Where the fence documents of a store are.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Namespace {
+    pub(crate) database: String,
+    pub(crate) collection: String,
+}
+
 /// The statements of the protocol. `design`: each method is one row of the table in `lease/mod.rs`.
 pub(crate) trait Backend: 'static {
     /// Carries all single-document writes of one acquisition, in order.
@@ -262,6 +275,10 @@ pub(crate) trait Backend: 'static {
     /// before.
     fn changes(&self, _of: Awaited) -> Changes {
         Changes::untold()
+    }
+    /// Where fence documents are. `None` in a store without transactions.
+    fn namespace(&self) -> Option<Arc<Namespace>> {
+        None
     }
     /// Descriptors that keep the lease for as long as any process has them open. None where a lease is no file.
     fn descriptors(&self, _key: &LeaseKey) -> Answer<Vec<OwnedFd>> {
@@ -290,6 +307,11 @@ pub(crate) trait Backend: 'static {
     ) -> Answer<FsckLook<Self::Pulse>>;
     /// Deletes every fence document but those of `keep`. Waits for open fenced transactions.
     async fn sweep_fences(&self, keep: &LeaseKey) -> Answer<()>;
+    /// Makes fence documents of a lease, with these numbers, in one transaction that writes the lease's document too.
+    /// `false`: the lease does not stand. A call whose answer was lost is not sent again with the same numbers.
+    async fn make_slots(&self, _session: &mut Self::Session, _key: &LeaseKey, _slots: Range<u64>) -> Answer<bool> {
+        Err(BackendError::new(Fault::Invalid, NO_TRANSACTIONS))
+    }
     /// Turns the phase to `exclusive`, on condition of the owner, and with `bump` raises the generation from
     /// `generation` by one: both or neither where the store has transactions. Counts as a refresh.
     async fn grant(&self, session: &mut Self::Session, key: &LeaseKey, generation: i64, bump: bool) -> Answer<Grant>;

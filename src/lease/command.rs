@@ -73,6 +73,9 @@ pub(crate) enum Command {
         after: Duration,
         reply: Reply<()>,
     },
+    /// Fence documents for transactions under a lease.
+    #[cfg_attr(not(feature = "mongo"), expect(dead_code, reason = "only a MongoDB store has transactions"))]
+    Slots(LeaseKey, Reply<()>),
     Release(LeaseKey, Option<Reply<()>>),
     /// Gives every lease back and ends, when all is confirmed or the patience is over.
     Shutdown {

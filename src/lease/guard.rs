@@ -135,6 +135,11 @@ impl Lease {
         self.coordinator.ask(|reply| Command::Refresh { key, force, reply }).await
     }
 
+    #[cfg(feature = "mongo")]
+    pub(crate) fn parts(&self) -> (&LeaseCell, &mpsc::UnboundedSender<Command>) {
+        (&self.hold.cell, &self.hold.commands)
+    }
+
     /// Descriptors of the locked files that a lease on a local store consists of; none on another store. The
     /// kernel frees the lease when they, and all their duplicates, are closed: a command that inherits them
     /// keeps the lease when its starter is killed. They are closed on execution until somebody says otherwise.

@@ -37,7 +37,7 @@
 //!
 //! `supervisor` runs everything on its thread; `writer`, `fsck` and `drain` acquire; `renew` keeps alive and
 //! watches deadlines; `release` gives back and withdraws; `dead` clears; `look` shows; `state` is one lease;
-//! `gate` shares one lease; `rules` names what must never be left out.
+//! `gate` shares one lease; `slots` has the fence documents of one; `rules` names what must never be left out.
 
 pub(crate) mod attempt;
 pub(crate) mod command;
@@ -54,6 +54,7 @@ mod renew;
 mod rules;
 #[cfg(test)]
 mod simulation;
+pub(crate) mod slots;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod supervisor;

@@ -145,8 +145,11 @@ impl<B: Backend> Supervisor<B> {
         let mut matched = Vec::new();
         for chunk in cells.chunks(REFRESH_CHUNK) {
             let keys: Vec<LeaseKey> = chunk.iter().map(|cell| cell.terms.key.clone()).collect();
+            let turn = self.fencing.turn.lock().await;
             let sent = self.clock.now();
-            match self.call_for(self.timing.refresh_limit(), self.backend.refresh(&keys)).await {
+            let refreshed = self.call_for(self.timing.refresh_limit(), self.backend.refresh(&keys)).await;
+            drop(turn);
+            match refreshed {
                 Ok(count) if count == keys.len() as u64 => {
                     for cell in chunk {
                         if self.confirmed(cell, sent) == Standing::NeedsLook {

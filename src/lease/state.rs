@@ -18,9 +18,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::LeaseKey;
+use crate::backend::{LeaseKey, Namespace};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LeaseLost, LossReason};
+use crate::lease::slots::Slots;
 use crate::lease::status::LeaseKind;
 use crate::store_url::StoreName;
 use crate::timing::LeaseTiming;
@@ -46,6 +47,9 @@ pub(crate) struct Terms {
     pub(crate) unlimited: bool,
     /// It is a gate's.
     pub(crate) gated: bool,
+    /// Where its fence documents are. `None`: the store has no transactions.
+    #[cfg_attr(not(feature = "mongo"), expect(dead_code, reason = "only a MongoDB store has transactions"))]
+    pub(crate) namespace: Option<Arc<Namespace>>,
 }
 
 impl Terms {
@@ -73,6 +77,7 @@ pub(crate) struct LeaseCell {
     state: watch::Sender<State>,
     confirmed: Mutex<Confirmed>,
     token: Mutex<CancellationToken>,
+    pub(crate) slots: Slots,
 }
 
 const INVALID: u64 = 0;
@@ -98,6 +103,7 @@ impl LeaseCell {
             state: watch::Sender::new(State::Held),
             confirmed: Mutex::new(Confirmed { sent, slept: slept(&*clock) }),
             token: Mutex::new(CancellationToken::new()),
+            slots: Slots::default(),
             terms,
             clock,
         }
@@ -130,6 +136,12 @@ impl LeaseCell {
             INVALID => None,
             nanos => Some(Moment::from_nanos(nanos)),
         }
+    }
+
+    /// What the lease's clock shows.
+    #[cfg_attr(not(feature = "mongo"), expect(dead_code, reason = "only a MongoDB store has transactions"))]
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
     }
 
     /// When the last confirmed refresh was sent.
@@ -271,6 +283,7 @@ mod tests {
             timing: LeaseTiming::default(),
             unlimited: false,
             gated: false,
+            namespace: None,
         };
         let cell = LeaseCell::new(terms, Arc::new(clock.clone()), clock.now(), 7);
         (clock, cell)

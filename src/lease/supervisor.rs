@@ -23,6 +23,7 @@ use crate::lease::command::{Command, Reply};
 use crate::lease::events::Event;
 use crate::lease::release::GivenBack;
 use crate::lease::rules::Rules;
+use crate::lease::slots::Fencing;
 use crate::lease::state::{LeaseCell, State};
 use crate::lease::status::LeaseKind;
 use crate::lease::watch::Watch;
@@ -64,6 +65,7 @@ pub(crate) struct Supervisor<B: Backend> {
     /// Somebody waits for the end, but not for long: what was to be repeated later is repeated now.
     pub(crate) hurry: Cell<bool>,
     pub(crate) hurried: Notify,
+    pub(crate) fencing: Fencing<B::Session>,
     /// Whether the last look found an fsck, which gates have to close for.
     pub(crate) fsck_in_the_way: watch::Sender<bool>,
     /// What the store was checked for.
@@ -106,6 +108,7 @@ impl<B: Backend> Supervisor<B> {
             settled: Notify::new(),
             hurry: Cell::new(false),
             hurried: Notify::new(),
+            fencing: Fencing::default(),
             fsck_in_the_way: watch::Sender::new(false),
             ready_for: Cell::new(Access::Look),
             panicked: Cell::new(false),
@@ -187,6 +190,7 @@ impl<B: Backend> Supervisor<B> {
             Command::Descriptors(key, reply) => {
                 let _ = reply.send(self.backend.descriptors(&key).map_err(|error| self.fail(error)));
             }
+            Command::Slots(key, reply) => self.make_slots(key, reply),
             Command::Release(key, reply) => self.release(&key, reply),
             Command::Shutdown { .. } => unreachable!("taken by the loop"),
         }

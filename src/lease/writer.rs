@@ -103,6 +103,15 @@ impl<B: Backend> Supervisor<B> {
     /// What is the same for a lease's whole life.
     pub(crate) fn terms(&self, key: LeaseKey, kind: LeaseKind) -> Terms {
         let unlimited = self.backend.traits().knows_the_living;
-        Terms { store: self.backend.store().clone(), key, kind, timing: self.timing, unlimited, gated: false }
+        let namespace = self.backend.namespace();
+        Terms {
+            store: self.backend.store().clone(),
+            key,
+            kind,
+            timing: self.timing,
+            unlimited,
+            gated: false,
+            namespace,
+        }
     }
 }

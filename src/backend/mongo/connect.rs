@@ -6,13 +6,15 @@
 //! writes, always.
 
 use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::doc;
 use mongodb::Client;
 use mongodb::options::{Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern};
 
-use crate::backend::{Answer, BackendError, Fault};
+use crate::backend::{Answer, BackendError, Fault, Namespace};
 use crate::error::Error;
 use crate::store_url::{MongoUrl, StoreName};
 
@@ -93,11 +95,12 @@ impl Mongo {
         };
         Ok(Mongo {
             name: name.clone(),
+            namespace: Arc::new(Namespace { database: url.database().to_owned(), collection: collection.to_owned() }),
             collection: database.collection(collection),
             database,
             topology,
             named,
-            faults,
+            faults: Rc::new(faults),
             departures: RefCell::default(),
             arrivals: RefCell::default(),
             untrimmed: Untrimmed::default(),

@@ -11,6 +11,7 @@ mod checks;
 mod connect;
 mod documents;
 mod faults;
+pub(crate) mod fence;
 mod grant;
 mod history;
 mod look;
@@ -23,7 +24,9 @@ mod tests;
 mod watch;
 
 use std::cell::RefCell;
-use std::rc::Weak;
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use bson::{DateTime, RawDocumentBuf, doc};
 use mongodb::options::ReturnDocument;
@@ -32,7 +35,7 @@ use tokio::sync::watch as watch_channel;
 
 use crate::backend::{
     Access, Answer, Awaited, Backend, BackendError, Changes, Detail, FSCK_ID, Fault, FsckLook, Grant, HistoryLine,
-    Init, Install, LeaseKey, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
+    Init, Install, LeaseKey, Namespace, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
 };
 use crate::lease::status::HistoryEntry;
 use crate::store_url::StoreName;
@@ -40,23 +43,21 @@ use crate::store_url::StoreName;
 use connect::{PEER_COLLECTION, Topology};
 use documents::LAYOUT_ID;
 use faults::Faults;
+use fence::SWEEP;
 use history::Untrimmed;
 use pulse::Pulse;
 use session::Session;
 
-/// How long a sweep of fence documents may wait inside the server for transactions that hold them. The
-/// statement is repeated, and one whose client is gone must not wait on.
-const SWEEP_MILLIS: i64 = 1_000;
-
 /// A store in a MongoDB database.
 pub(crate) struct Mongo {
     name: StoreName,
+    namespace: Arc<Namespace>,
     database: Database,
     collection: Collection<RawDocumentBuf>,
     topology: Topology,
     /// The user chose the collection.
     named: bool,
-    faults: Faults,
+    faults: Rc<Faults>,
     /// The change streams that run.
     departures: RefCell<Weak<watch_channel::Sender<()>>>,
     arrivals: RefCell<Weak<watch_channel::Sender<()>>>,
@@ -73,21 +74,6 @@ impl std::fmt::Debug for Mongo {
 impl Mongo {
     fn shared(&self) -> bool {
         self.collection.name() == PEER_COLLECTION
-    }
-
-    /// Deletes a lease's fence documents. They block nobody but the transactions that name them, and every
-    /// fsck sweeps what it finds, so a failure here is no reason to call the lease undeleted.
-    async fn drop_fences(&self, id: &str, owner: &str) {
-        let deleted = self.collection.delete_many(statements::fences_of(id, owner)).await;
-        if let Err(error) = deleted {
-            let error = self.faults.write(error);
-            tracing::warn!(
-                store = %self.name,
-                lease = %crate::describe::printable(id),
-                "the fence documents of a deleted lease are left for the next fsck: {}",
-                error.message
-            );
-        }
     }
 
     /// The server's clock by itself. A look brings it along as soon as there is any document; this is for
@@ -122,6 +108,13 @@ impl Backend for Mongo {
             fails_over: replicated && !self.shared(),
             shared_with_peer: self.shared(),
             knows_the_living: false,
+        }
+    }
+
+    fn namespace(&self) -> Option<Arc<Namespace>> {
+        match self.topology {
+            Topology::Replicated { .. } => Some(self.namespace.clone()),
+            Topology::Standalone => None,
         }
     }
 
@@ -227,22 +220,11 @@ impl Backend for Mongo {
     }
 
     async fn sweep_fences(&self, keep: &LeaseKey) -> Answer<()> {
-        let command = doc! {
-            "delete": self.collection.name(),
-            "deletes": [{ "q": statements::fences_but(keep), "limit": 0 }],
-            "writeConcern": { "w": "majority", "j": true },
-            "maxTimeMS": SWEEP_MILLIS,
-        };
-        let reply = self.database.run_command(command).await;
-        let reply = reply.map_err(|error| self.faults.write(error))?;
-        // The driver looks into the replies of its own writes, not into those of a command.
-        if reply.contains_key("writeErrors") || reply.contains_key("writeConcernError") {
-            return Err(BackendError::new(
-                Fault::Unknown,
-                "not all fence documents were deleted yet; a fenced transaction may hold them",
-            ));
-        }
-        Ok(())
+        self.delete_fences(statements::fences_but(keep), SWEEP).await
+    }
+
+    async fn make_slots(&self, session: &mut Session, key: &LeaseKey, slots: Range<u64>) -> Answer<bool> {
+        self.make_fences(session, key, slots).await
     }
 
     async fn grant(&self, session: &mut Session, key: &LeaseKey, generation: i64, bump: bool) -> Answer<Grant> {

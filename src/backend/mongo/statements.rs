@@ -58,6 +58,11 @@ fn own_fences(id: &str, owner: &str) -> Range<String> {
     format!("fence/{name}/")..format!("fence/{name}0")
 }
 
+/// The `_id` of one fence document.
+pub(super) fn fence_id(key: &LeaseKey, slot: u64) -> String {
+    format!("{}{slot}", own_fences(&key.id, &key.owner).start)
+}
+
 // ---- one lease ----
 
 /// A lease by `_id` and owner that does not say that it has fence documents.
@@ -218,6 +223,12 @@ pub(super) fn exclusive(raise_to: Option<i64>) -> Vec<Document> {
 /// Takes the note back.
 pub(super) fn not_raised() -> Document {
     doc! { "$unset": { "lockhouse.raised_to": "" } }
+}
+
+/// Notes that a lease has so many fence documents more.
+pub(super) fn fenced(more: u64) -> Document {
+    let more = i64::try_from(more).unwrap_or(i64::MAX);
+    doc! { "$set": { "lockhouse.fenced": true }, "$inc": { "lockhouse.slots": more } }
 }
 
 /// The layout at exactly this generation, an integer of any type.

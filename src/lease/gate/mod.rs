@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) cell: ArcSwapOption<LeaseCell>,
     /// The last one has left a closing gate.
     pub(crate) drained: Notify,
+    #[cfg(feature = "mongo")]
+    commands: mpsc::UnboundedSender<Command>,
 }
 
 /// An entry that found the gate not open.
@@ -104,7 +106,13 @@ pub struct WriterGate {
 
 impl WriterGate {
     pub(crate) fn new(coordinator: Coordinator, options: GateOptions) -> WriterGate {
-        let shared = Arc::new(Shared { word: Word::closed(), cell: ArcSwapOption::empty(), drained: Notify::new() });
+        let shared = Arc::new(Shared {
+            word: Word::closed(),
+            cell: ArcSwapOption::empty(),
+            drained: Notify::new(),
+            #[cfg(feature = "mongo")]
+            commands: coordinator.0.commands.clone(),
+        });
         let (entries, receiver) = mpsc::unbounded_channel();
         // A supervisor that is gone answers no entry, and each of them says so.
         let _ = coordinator.send(Command::Gate(GateParts { shared: shared.clone(), options, entries: receiver }));
@@ -196,6 +204,11 @@ impl WriteGuard {
     fn cell(&self) -> Arc<LeaseCell> {
         // Nobody exchanges it while somebody is inside.
         self.shared.cell.load_full().expect("whoever is inside has a lease")
+    }
+
+    #[cfg(feature = "mongo")]
+    pub(crate) fn parts(&self) -> (Arc<LeaseCell>, &mpsc::UnboundedSender<Command>) {
+        (self.cell(), &self.shared.commands)
     }
 
     /// Whether the write may go on. Costs a clock read.
