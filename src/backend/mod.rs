@@ -318,6 +318,11 @@ pub(crate) trait Backend: 'static {
     /// Deletes a lease by id and owner, then its fence documents. `false`: there was none.
     async fn release(&self, session: &mut Self::Session, key: &LeaseKey) -> Answer<bool>;
 
+    /// Leaves the writers a turn: for so long from now on an fsck that can wait lets them in first.
+    async fn leave_turn(&self, lasts: Duration) -> Answer<()>;
+    /// How much of the writers' turn is left by the store's clock.
+    async fn turn(&self) -> Answer<Duration>;
+
     /// Refreshes the leases that still stand with their owner; how many those were. At most
     /// [`REFRESH_CHUNK`] of them.
     async fn refresh(&self, keys: &[LeaseKey]) -> Answer<u64>;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use lockhouse::Watch;
 
 use super::child::OnLost;
 use super::{duration, exit};
@@ -146,6 +147,13 @@ pub(crate) struct Job {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Lost::Term)]
     pub(crate) on_lost: Lost,
 
+    /// Whether to be told of leases that come and go, instead of only asking.
+    ///
+    /// It only makes waiting shorter. A MongoDB replica set tells by change streams, which cost its server a little for
+    /// each write of the collection; a local store by directory events.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Watched::Auto)]
+    pub(crate) watch: Watched,
+
     /// How long the lease is kept after a signal ended the command [default: one stale age on MongoDB, nothing on
     /// a local store].
     ///
@@ -252,6 +260,27 @@ pub(crate) struct DemoWork {
     /// How long to work.
     #[arg(value_parser = duration::parse)]
     pub(crate) length: Duration,
+}
+
+/// `--watch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Watched {
+    /// While it waits or drains.
+    Auto,
+    /// Also for what is shared by the writes of a process, however many there are in the store.
+    Always,
+    /// Only ask.
+    Never,
+}
+
+impl From<Watched> for Watch {
+    fn from(watched: Watched) -> Watch {
+        match watched {
+            Watched::Auto => Watch::Auto,
+            Watched::Always => Watch::Always,
+            Watched::Never => Watch::Never,
+        }
+    }
 }
 
 /// `--on-lost`.

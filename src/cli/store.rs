@@ -34,7 +34,7 @@ pub(crate) struct Store {
 /// # Errors
 ///
 /// `Usage` without a store; what [`lockhouse::CoordinatorBuilder::connect`] says.
-pub(crate) async fn open(global: &Global, console: &Console, label: Option<&str>) -> Result<Store, Failure> {
+pub(crate) async fn open(global: &Global, console: &Console, job: Option<&Job>) -> Result<Store, Failure> {
     let Some(url) = &global.store else {
         return Err(none_given());
     };
@@ -49,8 +49,8 @@ pub(crate) async fn open(global: &Global, console: &Console, label: Option<&str>
     if let Some(collection) = &global.collection {
         builder = builder.collection(collection);
     }
-    if let Some(label) = label {
-        builder = builder.label(label);
+    if let Some(job) = job {
+        builder = builder.label(label(job)).watch(job.watch.into());
     }
     let coordinator = connect(builder, &parsed, console).await?;
     let (url, local) = match &parsed {
@@ -97,7 +97,7 @@ impl Store {
     /// As [`open`]; `Invalid` under an enclosing lease on the same store.
     pub(crate) async fn for_lease(context: &mut Context, job: &Job) -> Result<Store, Failure> {
         let connecting = async {
-            let store = open(&context.global, &context.console, Some(&label(job))).await?;
+            let store = open(&context.global, &context.console, Some(job)).await?;
             store.refuse_within_own_lease().await?;
             Ok(store)
         };

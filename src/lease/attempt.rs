@@ -99,7 +99,7 @@ impl<B: Backend> Attempt<B> {
         let (confirmed, wait) = oneshot::channel();
         let key = self.lease.key.clone();
         let unsure = self.footprint == Footprint::Unsure;
-        self.supervisor.depart(Departure { key, session, unsure }, async move |_, _| {
+        self.supervisor.depart(Departure { key, session, unsure, leaves_turn: false }, async move |_, _| {
             let _ = confirmed.send(());
         });
         Some(wait)

@@ -51,6 +51,9 @@ impl<B: Backend> Supervisor<B> {
             if waiting.looks_first() && !request.force && !waiting.way_is_free(self).await? {
                 continue;
             }
+            if waiting.looks_first() && !waiting.writers_had_their_turn(self).await? {
+                continue;
+            }
             match self.try_install(request).await? {
                 Tried::Done(installed) => return Ok(installed),
                 Tried::Trouble(error) => waiting.trouble(self, error).await?,

@@ -20,6 +20,8 @@ pub(crate) struct Departure<S> {
     pub(crate) session: S,
     /// The write that made it may still be under way.
     pub(crate) unsure: bool,
+    /// It ends an exclusive phase: the writers are next.
+    pub(crate) leaves_turn: bool,
 }
 
 /// Which fsck leases this supervisor is giving back, or has given back a short while ago, by owner.
@@ -68,7 +70,8 @@ impl<B: Backend> Supervisor<B> {
             (kept.cell.last_sent() + terms.timing.stale_after()).max(self.clock.now() + self.timing.call_limit());
         let id = key.id.clone();
         let (done, confirmed) = tokio::sync::oneshot::channel();
-        self.depart(Departure { key, session, unsure: kept.unsure }, async move |this, deleted| {
+        let leaves_turn = terms.kind == LeaseKind::Fsck;
+        self.depart(Departure { key, session, unsure: kept.unsure, leaves_turn }, async move |this, deleted| {
             if let Err(error) = deleted {
                 let _ = done.send(Err(this.fail(error)));
                 return;
@@ -105,7 +108,13 @@ impl<B: Backend> Supervisor<B> {
         self.pending.set(self.pending.get() + 1);
         self.given_back().begin(&departure.key);
         self.spawn(async move |this| {
-            let Departure { key, mut session, unsure } = departure;
+            let Departure { key, mut session, unsure, leaves_turn } = departure;
+            if leaves_turn {
+                // Before the lease goes, so that whoever waits for that finds it. Without it writers are let in later.
+                if let Err(error) = this.call(this.backend.leave_turn(this.timing.refresh_interval)).await {
+                    tracing::debug!(store = %this.backend.store(), error = error.message, "no turn left for the writers");
+                }
+            }
             if !this.rules.hold(Rule::OneSession)
                 && let Ok(another) = this.call(this.backend.session()).await
             {

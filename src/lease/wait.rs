@@ -18,6 +18,8 @@ pub(crate) struct Waiting {
     pause: Duration,
     told: Option<(Option<String>, LeaseState)>,
     changes: Option<Changes>,
+    /// The writers have had their turn since the last fsck was seen.
+    let_in: bool,
 }
 
 impl Waiting {
@@ -30,6 +32,7 @@ impl Waiting {
             pause: supervisor.timing.poll_initial,
             told: None,
             changes: None,
+            let_in: false,
         }
     }
 
@@ -48,6 +51,28 @@ impl Waiting {
         Ok(false)
     }
 
+    /// Whether the writers have had the turn that an exclusive phase leaves them. `false` after a sleep: look again.
+    ///
+    /// Without it, fscks that follow one another would keep every writer out. It lasts one refresh interval at most,
+    /// whatever is stored, and costs no acquisition its success: one whose patience ends with it goes ahead.
+    pub(crate) async fn writers_had_their_turn<B: Backend>(&mut self, supervisor: &Supervisor<B>) -> Result<bool> {
+        if self.let_in || self.is_over(supervisor) {
+            return Ok(true);
+        }
+        match supervisor.call(supervisor.backend.turn()).await {
+            Ok(left) => {
+                self.let_in = true;
+                let left = left.min(supervisor.timing.refresh_interval);
+                if left.is_zero() {
+                    return Ok(true);
+                }
+                supervisor.sleep_until((supervisor.clock.now() + left).min(self.give_up)).await;
+            }
+            Err(error) => self.trouble(supervisor, error).await?,
+        }
+        Ok(false)
+    }
+
     /// An fsck lease is in the way: says so once, and sleeps, or gives up.
     pub(crate) async fn behind<B: Backend>(
         &mut self,
@@ -58,6 +83,7 @@ impl Waiting {
             let error = BackendError::new(Fault::Busy, "an earlier lease of this process is still being given back");
             return self.trouble(supervisor, error).await;
         }
+        self.let_in = false;
         let lease = supervisor.info(record);
         let seen = (lease.owner.clone(), lease.state);
         if supervisor.clock.now() >= self.give_up {

@@ -1,11 +1,15 @@
 //! Who gets in, who waits for whom, and what a refusal says.
 
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt};
 use lockhouse::{Error, ErrorKind, Event, Init, LeaseKind, LeaseState, LeaseTiming, Locked, Phase};
 
 use crate::store::{BOUND, Store, TIMING, beat, locked, soon, until, until_free, until_stale};
+use crate::support::poll::eventually;
 
 pub(crate) async fn writers_share_the_store(store: Store) {
     let first = store.first("first").await;
@@ -317,4 +321,41 @@ pub(crate) async fn bad_requests_are_invalid(store: Store) {
     }
     let nobody = until(&coordinator, "nothing to be left", |status| status.writers.is_empty());
     assert!(soon(nobody.map(|status| status.fsck.is_none())).await);
+}
+
+/// Fscks that wait leave no gap between one and the next; yet a writer that waits is let in after two of them at most:
+/// the one it found, and one more where it lost the race for the first turn's beginning.
+pub(crate) async fn fscks_that_follow_one_another_let_writers_in(store: Store) {
+    let writer = store.first("writer").await;
+    let granted = Arc::new(AtomicUsize::new(0));
+    let over = Arc::new(AtomicBool::new(false));
+    let mut fscks = Vec::new();
+    for name in ["one", "another"] {
+        let (checker, granted, over) = (store.connect(name).await, granted.clone(), over.clone());
+        fscks.push(tokio::spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                let fsck = checker.acquire_fsck().wait(BOUND * 3).await.unwrap();
+                granted.fetch_add(1, Ordering::Relaxed);
+                fsck.release().await.unwrap();
+            }
+        }));
+    }
+    for _ in 0..3 {
+        // Each time behind an fsck that is there already, and others that wait.
+        let before = granted.load(Ordering::Relaxed);
+        eventually(BOUND, "another fsck", || async {
+            let now = granted.load(Ordering::Relaxed);
+            if now > before { Ok(()) } else { Err(now) }
+        })
+        .await;
+        let before = granted.load(Ordering::Relaxed);
+        let lease = soon(writer.acquire_writer().wait(BOUND).into_future()).await.unwrap();
+        let meanwhile = granted.load(Ordering::Relaxed) - before;
+        assert!(meanwhile <= 2, "{meanwhile} fscks were granted while a writer waited");
+        lease.release().await.unwrap();
+    }
+    over.store(true, Ordering::Relaxed);
+    for fsck in fscks {
+        soon(fsck).await.unwrap();
+    }
 }

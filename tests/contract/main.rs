@@ -57,6 +57,7 @@ mod on {
         a_spent_drain_budget_names_who_was_left_and_frees_the_store,
         progress_tells_who_is_waited_for,
         a_coordinator_does_not_wait_for_itself,
+        fscks_that_follow_one_another_let_writers_in,
         bad_requests_are_invalid;
         aging:
         stale_writers_end_a_drain_unless_somebody_said_that_they_are_dead,

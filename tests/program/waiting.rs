@@ -35,6 +35,21 @@ fn a_waiter_gets_in_when_the_fsck_has_gone_and_says_meanwhile_who_is_there() {
 }
 
 #[test]
+fn a_waiter_gets_in_whether_it_is_told_or_asks() {
+    let store = Store::new();
+    for watch in ["auto", "always", "never"] {
+        let mut fsck = store.wrapped(&["fsck", "--watch", watch], UNTIL_EOF);
+        let mut writer = store.start(["run", "--watch", watch, "--wait", "60s", "--", "echo", "got in"]);
+        writer.until_err("an fsck is in the way");
+        fsck.end();
+        writer.until_out("got in");
+        writer.finish().assert(0);
+        fsck.finish().assert(0);
+    }
+    store.run(["run", "--watch", "often", "--", "true"]).assert(64).says("auto, always, never");
+}
+
+#[test]
 fn the_wait_is_bounded() {
     let store = Store::new();
     let _fsck = store.wrapped(&["fsck", "--reason", "check"], FOR_LONG);

@@ -32,12 +32,14 @@ pub(crate) mod lock;
 pub(crate) mod path;
 pub(crate) mod presence;
 pub(crate) mod trouble;
+mod turn;
 pub(crate) mod watch;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::backend::{
     Access, Answer, Awaited, Backend, BackendError, Changes, Detail, FSCK_ID, Fault, FsckLook, Grant, HistoryLine,
@@ -388,6 +390,14 @@ impl Backend for Local {
     async fn release(&self, (): &mut (), key: &LeaseKey) -> Answer<bool> {
         let holding = self.held.borrow_mut().remove(key);
         Ok(holding.map(|holding| self.let_go(holding)).is_some())
+    }
+
+    async fn leave_turn(&self, lasts: Duration) -> Answer<()> {
+        turn::leave(&self.path, lasts).trouble("writing", &self.path.turn())
+    }
+
+    async fn turn(&self) -> Answer<Duration> {
+        turn::left(&self.path).trouble("reading", &self.path.turn())
     }
 
     async fn refresh(&self, keys: &[LeaseKey]) -> Answer<u64> {

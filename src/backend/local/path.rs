@@ -180,6 +180,10 @@ impl StorePath {
     }
 
     /// The store's id and generation.
+    pub(crate) fn turn(&self) -> PathBuf {
+        self.leases().join("turn.json")
+    }
+
     pub(crate) fn layout(&self) -> PathBuf {
         self.leases().join("layout.json")
     }

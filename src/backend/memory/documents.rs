@@ -15,6 +15,8 @@ pub(crate) struct State {
     pub(crate) generation: Option<i64>,
     /// Fence documents: their id, and the id and owner of the lease they belong to.
     pub(crate) fences: BTreeMap<String, LeaseKey>,
+    /// Until when the writers' turn lasts, in milliseconds of server time.
+    pub(super) turn: Option<i64>,
     pub(super) history: Vec<(Uuid, HistoryEntry)>,
     /// The last statement number of each session.
     pub(super) sessions: HashMap<u64, u64>,

@@ -1,6 +1,7 @@
 //! The statements of the protocol, on a store in the process.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -305,6 +306,22 @@ impl Backend for Memory {
             self.delete_fences(LeaseKey { id: id.to_owned(), owner }).await?;
         }
         Ok(removed)
+    }
+
+    async fn leave_turn(&self, lasts: Duration) -> Answer<()> {
+        self.call("leave turn", move |state, now| {
+            state.turn = Some(now + i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX / 2));
+            Ok(())
+        })
+        .await
+    }
+
+    async fn turn(&self) -> Answer<Duration> {
+        self.call("turn", |state, now| {
+            let left = state.turn.map_or(0, |until| until.saturating_sub(now));
+            Ok(Duration::from_millis(u64::try_from(left).unwrap_or(0)))
+        })
+        .await
     }
 
     async fn history(&self) -> Answer<Vec<HistoryEntry>> {

@@ -22,10 +22,19 @@ use super::pulse::{Beats, Pulse};
 
 /// The `_id` of the layout document.
 pub(super) const LAYOUT_ID: &str = "layout";
+/// The `_id` of the document that leaves writers a turn.
+pub(super) const TURN_ID: &str = "turn";
 /// The `kind` of a writer's document.
 pub(super) const WRITER: &str = "writer";
 /// The version of the sub-document that this code writes and understands.
 const VERSION: i32 = 1;
+
+/// How much of the writers' turn is left, from a row in the `statements::view`. A time of another type leaves none.
+pub(super) fn left_of_turn(row: &RawDocument) -> Option<Duration> {
+    let until = row.get_document("d").ok()?.get_datetime("until").ok()?;
+    let left = until.timestamp_millis().saturating_sub(row.get_datetime("now").ok()?.timestamp_millis());
+    u64::try_from(left).ok().map(Duration::from_millis)
+}
 
 /// The parts of the sub-document `lockhouse` that do not change while the lease is held, and its first
 /// beat. The server adds `acquired`.

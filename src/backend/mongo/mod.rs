@@ -27,6 +27,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bson::{DateTime, RawDocumentBuf, doc};
 use mongodb::options::ReturnDocument;
@@ -41,7 +42,7 @@ use crate::lease::status::HistoryEntry;
 use crate::store_url::StoreName;
 
 use connect::{PEER_COLLECTION, Topology};
-use documents::LAYOUT_ID;
+use documents::{LAYOUT_ID, TURN_ID};
 use faults::Faults;
 use fence::SWEEP;
 use history::Untrimmed;
@@ -242,6 +243,19 @@ impl Backend for Mongo {
         let deleted = deleted.map_err(|error| self.faults.write(error))?.deleted_count == 1;
         self.drop_fences(&key.id, &key.owner).await;
         Ok(deleted)
+    }
+
+    async fn leave_turn(&self, lasts: Duration) -> Answer<()> {
+        let left =
+            self.collection.update_one(statements::id(TURN_ID), statements::leave_turn(lasts)).upsert(true).await;
+        left.map(drop).map_err(|error| self.faults.write(error))
+    }
+
+    async fn turn(&self) -> Answer<Duration> {
+        let found = look::find(&self.collection, None, statements::id(TURN_ID), statements::view()).await;
+        let found = found.map_err(|error| self.faults.look(error))?;
+        let left = found.first().and_then(|row| documents::left_of_turn(row));
+        Ok(left.unwrap_or_default())
     }
 
     async fn refresh(&self, keys: &[LeaseKey]) -> Answer<u64> {

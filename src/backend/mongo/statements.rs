@@ -4,6 +4,7 @@
 //! a text such as `$owner` would otherwise be read as the path of a field.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use bson::spec::ElementType;
 use bson::{Bson, Document, RawDocument, doc};
@@ -247,6 +248,12 @@ pub(super) fn raise() -> Vec<Document> {
 /// Makes the layout where there is none.
 pub(super) fn first_layout() -> Document {
     doc! { "$setOnInsert": { "generation": 0 } }
+}
+
+/// Leaves the writers a turn from now on.
+pub(super) fn leave_turn(lasts: Duration) -> Vec<Document> {
+    let lasts = i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX);
+    vec![doc! { "$set": { "until": { "$add": [NOW, literal(lasts)] } } }]
 }
 
 /// Writes a line of the audit trail, idempotently: one that stands keeps its time.
