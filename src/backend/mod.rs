@@ -15,6 +15,7 @@ pub(crate) mod memory;
 #[cfg(feature = "mongo")]
 pub(crate) mod mongo;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -305,6 +306,12 @@ pub(crate) trait Backend: 'static {
         key: &LeaseKey,
         detail: Detail,
     ) -> Answer<FsckLook<Self::Pulse>>;
+    /// The ids of the writers that stand: all that most looks of a long drain have to know, where a store has them for a
+    /// fraction of the cost.
+    async fn writer_ids(&self, session: &mut Self::Session, key: &LeaseKey) -> Answer<BTreeSet<String>> {
+        let look = self.look_fsck(session, key, Detail::Lean).await?;
+        Ok(look.writers.into_iter().map(|writer| writer.id).collect())
+    }
     /// Deletes every fence document but those of `keep`. Waits for open fenced transactions.
     async fn sweep_fences(&self, keep: &LeaseKey) -> Answer<()>;
     /// Makes fence documents of a lease, with these numbers, in one transaction that writes the lease's document too.

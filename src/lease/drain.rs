@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::backend::{Backend, Detail, FsckLook, Record};
+use crate::backend::{Backend, Changes, Detail, FsckLook, Record};
 use crate::clock::Moment;
 use crate::error::{DrainTimeout, Error, Locked, LossReason, Result};
 use crate::lease::attempt::Attempt;
@@ -54,6 +54,22 @@ struct Drain<P> {
     first: BTreeMap<String, LeaseInfo>,
     watch: PulseWatch<P>,
     turned_away: BTreeSet<String>,
+    /// Fence documents of others stand.
+    fences: bool,
+    pause: Duration,
+    changes: Option<Changes>,
+}
+
+/// From how many writers on most looks only count them.
+#[cfg(not(test))]
+const CROWD: usize = 64;
+#[cfg(test)]
+const CROWD: usize = 2;
+
+/// A writer that is waited for, as a report names it.
+struct Listed {
+    id: String,
+    stale: bool,
 }
 
 /// One writer that has not left.
@@ -75,16 +91,16 @@ impl<B: Backend> Supervisor<B> {
     ) -> Result<Drained> {
         let began = self.clock.now();
         let give_up = began + request.drain_budget;
-        let mut changes = None;
         let (mut generation, mut look) = self.look(attempt, cell, give_up, Detail::Full).await?;
         let first = look.writers.iter().map(|record| (record.id.clone(), self.info(record))).collect();
-        let mut drain = Drain { began, give_up, first, watch: PulseWatch::new(), turned_away: BTreeSet::new() };
-        let mut pause = self.timing.poll_initial;
+        let (watch, pause) = (PulseWatch::new(), self.timing.poll_initial);
+        let turned_away = BTreeSet::new();
+        let mut drain = Drain { began, give_up, first, watch, turned_away, fences: false, pause, changes: None };
         loop {
             let replied = self.clock.now();
             self.note(&mut drain, &look, replied);
             let left = self.left(&drain, &look, replied);
-            self.report(&drain, &left, &look, request, replied);
+            self.report(&drain, &listed(&left), request, replied);
             let sweep = look.foreign_fences && self.rules.hold(Rule::SweepFences);
             if left.is_empty() && !sweep {
                 return Ok(Drained { generation, give_up });
@@ -99,9 +115,40 @@ impl<B: Backend> Supervisor<B> {
                 let store = self.backend.store().clone();
                 return Err(DrainTimeout { store, budget: request.drain_budget, writers }.into());
             }
-            self.nap(&mut pause, &mut changes, give_up).await;
+            let listed = listed(&left);
+            self.nap(&mut drain.pause, &mut drain.changes, give_up).await;
+            self.count_down(attempt, cell, &mut drain, listed, request, replied).await?;
             (generation, look) = self.look(attempt, cell, give_up, Detail::Lean).await?;
         }
+    }
+
+    /// While a crowd leaves, looks only who is still there: a look at all of their documents costs the server and us
+    /// many times that. Ends when so few are left that a whole look is as cheap, or when one is due, for it alone shows
+    /// who is stale; every verdict rests on one.
+    async fn count_down(
+        &self,
+        attempt: &mut Attempt<B>,
+        cell: &LeaseCell,
+        drain: &mut Drain<B::Pulse>,
+        mut listed: Vec<Listed>,
+        request: &FsckRequest,
+        looked: Moment,
+    ) -> Result<()> {
+        let due = (looked + self.timing.refresh_interval / 2).min(drain.give_up);
+        while listed.len() >= CROWD && self.clock.now() < due {
+            self.still_held(cell)?;
+            let (lease, session) = attempt.parts();
+            match self.call(self.backend.writer_ids(session, &lease.key)).await {
+                Ok(standing) => listed.retain(|writer| standing.contains(&writer.id)),
+                // The whole look meets the same trouble, and deals with it.
+                Err(_) => return Ok(()),
+            }
+            self.report(drain, &listed, request, self.clock.now());
+            if listed.len() >= CROWD {
+                self.nap(&mut drain.pause, &mut drain.changes, due).await;
+            }
+        }
+        Ok(())
     }
 
     /// The generation by a new look, which also shows that the own document stands.
@@ -162,6 +209,7 @@ impl<B: Backend> Supervisor<B> {
                 }
             }
         }
+        drain.fences = look.foreign_fences;
         let first = &drain.first;
         drain.watch.observe(look.writers.iter().filter(|record| first.contains_key(&record.id)), replied);
     }
@@ -227,26 +275,23 @@ impl<B: Backend> Supervisor<B> {
         }
     }
 
-    fn report(
-        &self,
-        drain: &Drain<B::Pulse>,
-        left: &[Left<'_, B::Pulse>],
-        look: &FsckLook<B::Pulse>,
-        request: &FsckRequest,
-        now: Moment,
-    ) {
+    fn report(&self, drain: &Drain<B::Pulse>, listed: &[Listed], request: &FsckRequest, now: Moment) {
         let Some(listener) = &request.progress else {
             return;
         };
         let progress = DrainProgress {
-            waiting_for: left.iter().filter_map(|left| drain.first.get(&left.record.id)).cloned().collect(),
-            stale: left.iter().filter(|left| left.stale).count(),
+            waiting_for: listed.iter().filter_map(|writer| drain.first.get(&writer.id)).cloned().collect(),
+            stale: listed.iter().filter(|writer| writer.stale).count(),
             turned_away: drain.turned_away.len(),
-            waiting_for_fences: left.is_empty() && look.foreign_fences,
+            waiting_for_fences: listed.is_empty() && drain.fences,
             elapsed: now.since(drain.began),
             budget: drain.give_up.since(drain.began),
         };
         // Nobody has to listen.
         let _ = listener.send(progress);
     }
+}
+
+fn listed<P>(left: &[Left<'_, P>]) -> Vec<Listed> {
+    left.iter().map(|left| Listed { id: left.record.id.clone(), stale: left.stale }).collect()
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Backend, LeaseKey, REFRESH_CHUNK, RefreshLook};
+use futures::StreamExt;
+
+use crate::backend::{Answer, Backend, LeaseKey, REFRESH_CHUNK, RefreshLook};
 use crate::clock::Moment;
 use crate::error::{LossReason, Result};
 use crate::lease::events::Event;
@@ -14,6 +16,9 @@ use crate::lease::state::{Confirmation, LeaseCell, State};
 use crate::lease::status::{LeaseKind, Phase};
 use crate::lease::supervisor::Supervisor;
 use crate::lease::watch::Arrivals;
+
+/// How many refresh statements are under way at once: a server works on as many, and answers other clients in between.
+const AT_ONCE: usize = 4;
 
 /// How one round of refreshing ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,12 +148,14 @@ impl<B: Backend> Supervisor<B> {
     async fn renew(&self, cells: &[Arc<LeaseCell>]) -> Round {
         let mut round = Round::Done;
         let mut matched = Vec::new();
-        for chunk in cells.chunks(REFRESH_CHUNK) {
-            let keys: Vec<LeaseKey> = chunk.iter().map(|cell| cell.terms.key.clone()).collect();
-            let turn = self.fencing.turn.lock().await;
-            let sent = self.clock.now();
-            let refreshed = self.call_for(self.timing.refresh_limit(), self.backend.refresh(&keys)).await;
-            drop(turn);
+        let turn = self.fencing.turn.lock().await;
+        let refreshed: Vec<_> = futures::stream::iter(cells.chunks(REFRESH_CHUNK))
+            .map(|chunk| self.refresh_chunk(chunk))
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        drop(turn);
+        for (chunk, keys, sent, refreshed) in refreshed {
             match refreshed {
                 Ok(count) if count == keys.len() as u64 => {
                     for cell in chunk {
@@ -178,6 +185,17 @@ impl<B: Backend> Supervisor<B> {
             }
         }
         round
+    }
+
+    /// Refreshes some leases in one statement, with a stamp of its own.
+    async fn refresh_chunk<'a>(
+        &self,
+        chunk: &'a [Arc<LeaseCell>],
+    ) -> (&'a [Arc<LeaseCell>], Vec<LeaseKey>, Moment, Answer<u64>) {
+        let keys: Vec<LeaseKey> = chunk.iter().map(|cell| cell.terms.key.clone()).collect();
+        let sent = self.clock.now();
+        let refreshed = self.call_for(self.timing.refresh_limit(), self.backend.refresh(&keys)).await;
+        (chunk, keys, sent, refreshed)
     }
 
     /// A refresh of this lease matched. In time, that is all it needs; past its deadline it has to be looked

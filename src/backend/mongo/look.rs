@@ -4,13 +4,15 @@
 //! is computed here and saturates: in the server one absurd heartbeat would make the statement, and with
 //! it every look at the store, fail.
 
-use bson::{DateTime, Document, RawDocument, RawDocumentBuf};
+use std::collections::BTreeSet;
+
+use bson::{DateTime, Document, RawDocument, RawDocumentBuf, doc};
 use futures::StreamExt;
 use mongodb::error::{Error, Result};
 use mongodb::raw_batch_cursor::RawBatch;
 use mongodb::{ClientSession, Collection};
 
-use crate::backend::{Detail, Record};
+use crate::backend::{Detail, FSCK_ID, Record};
 
 use super::documents::{self, LAYOUT_ID};
 use super::pulse::Pulse;
@@ -106,6 +108,31 @@ async fn each(
         take(batch?)?;
     }
     Ok(())
+}
+
+/// The ids of the writers in a range, from the index alone: no document is read.
+pub(super) async fn ids(
+    collection: &Collection<RawDocumentBuf>,
+    session: &mut ClientSession,
+    range: Document,
+) -> Result<BTreeSet<String>> {
+    let mut ids = Vec::new();
+    let take = |batch: RawBatch| {
+        for row in batch.doc_slices()?.iter_elements() {
+            if let Some(row) = row.and_then(|row| row.value())?.as_document()
+                && let Ok(id) = row.get_str("_id")
+                && id != FSCK_ID
+            {
+                ids.push(id.to_owned());
+            }
+        }
+        Ok::<(), Error>(())
+    };
+    let find = collection.find(range).projection(doc! { "_id": 1 }).batch_size(BATCH);
+    let mut cursor = find.session(&mut *session).batch().await?;
+    each(cursor.stream(session), take).await?;
+    // They come in the order of the index, from which a set is made without comparing each with many.
+    Ok(ids.into_iter().collect())
 }
 
 /// The documents of a plain find.

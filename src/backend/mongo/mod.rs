@@ -24,6 +24,7 @@ mod tests;
 mod watch;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -218,6 +219,11 @@ impl Backend for Mongo {
             foreign_fences: seen.fences,
             writers: seen.leases,
         })
+    }
+
+    async fn writer_ids(&self, session: &mut Session, _key: &LeaseKey) -> Answer<BTreeSet<String>> {
+        let session = session.settled().await;
+        look::ids(&self.collection, session, statements::leases()).await.map_err(|error| self.faults.look(error))
     }
 
     async fn sweep_fences(&self, keep: &LeaseKey) -> Answer<()> {
