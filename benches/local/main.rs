@@ -2,8 +2,8 @@
 //!
 //! Arguments that are no options are filters: only rows whose name contains one of them are measured.
 
-#[path = "../leases/table.rs"]
-#[allow(dead_code, reason = "shared with the other benchmark")]
+#[path = "../support/table.rs"]
+#[allow(dead_code, reason = "shared with the other benchmarks")]
 mod table;
 
 use std::fs::{File, OpenOptions};
@@ -26,8 +26,7 @@ const FEW: usize = 30;
 async fn main() {
     let filters: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
-    println!("\nlocal store");
-    table::head("system calls");
+    table::head("local store", "system calls");
     let (writer, fsck, last, many) =
         ("acquire + release of a writer", "fsck on an empty store", "last writer gone to fsck granted", "of 10,000");
     if wanted(writer) {
@@ -73,7 +72,9 @@ fn bare(directory: &Path) -> Duration {
 async fn acquire_and_release(name: &'static str) {
     let (directory, ours) = store().await;
     compare(
-        Row::of(name).aim(Aim::Within(Duration::from_micros(200))),
+        Row::of(name)
+            .aim(Aim::Within(Duration::from_micros(200)))
+            .limited_by("system calls, and two ways to the supervisor's thread and back"),
         SAMPLES,
         async || {
             let began = Instant::now();
@@ -88,7 +89,7 @@ async fn acquire_and_release(name: &'static str) {
 
 async fn empty_fsck(name: &'static str) {
     let (_directory, ours) = store().await;
-    let mut row = Row::of(name);
+    let mut row = Row::of(name).limited_by("the fsync of the generation that it raises");
     row.ours = measure(FEW * 10, async || {
         let began = Instant::now();
         ours.acquire_fsck().await.unwrap().release().await.unwrap();
@@ -101,7 +102,9 @@ async fn empty_fsck(name: &'static str) {
 async fn hand_over(name: &'static str) {
     let (directory, ours) = store().await;
     let other = connect(&directory, LeaseTiming::default()).await;
-    let mut row = Row::of(name).aim(Aim::Within(Duration::from_millis(5)));
+    let mut row = Row::of(name)
+        .aim(Aim::Within(Duration::from_millis(5)))
+        .limited_by("the fsync of the generation that it raises");
     for _ in 0..FEW {
         let writer = other.acquire_writer().await.unwrap();
         let mut request = ours.acquire_fsck();
@@ -131,7 +134,8 @@ async fn ten_thousand() {
         leases.push(ours.acquire_writer().await.unwrap());
     }
     let looker = connect(&directory, LeaseTiming::default()).await;
-    let mut row = Row::of("status of 10,000");
+    let mut row =
+        Row::of("status of 10,000").limited_by("system calls: each lease's file is opened, looked at and read");
     row.ours = measure(FEW, async || {
         let began = Instant::now();
         assert_eq!(looker.status().await.unwrap().writers.len(), MANY);
@@ -148,7 +152,9 @@ async fn ten_thousand() {
     for _ in 0..3 {
         progress.next().await.expect("it drains");
     }
-    let mut row = Row::of("drain look over 10,000").aim(Aim::Within(Duration::from_millis(25)));
+    let mut row = Row::of("drain look over 10,000")
+        .aim(Aim::Within(Duration::from_millis(25)))
+        .limited_by("system calls: each lease's file is opened and looked at");
     for _ in 0..FEW {
         let last = Instant::now();
         progress.next().await.expect("it drains");

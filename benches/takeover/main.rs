@@ -14,6 +14,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+#[path = "../support/table.rs"]
+#[allow(dead_code, reason = "shared with the other benchmarks")]
+mod table;
+
 use lockhouse::owner::{Candidate, ControlServer, OwnerLock, Phase, StatusOnly, Takeover, serve_control};
 
 /// The aim for the 99th of a hundred.
@@ -37,18 +41,15 @@ async fn main() {
         following.push(follow(&store).await);
         polling.push(poll(&store).await);
     }
-    println!("killed owner → next owner ready, {kills} kills each");
-    println!("{:<28}{:>12}{:>12}{:>12}", "", "p50", "p99", "worst");
-    let of = |step: usize| Row::of(following.iter().map(|times: &[Duration; 3]| times[step]).collect());
-    let (ours, theirs) = (of(2), Row::of(polling));
-    of(0).print("  told of the end");
-    of(1).print("  elected");
-    ours.print("follows the owner: ready");
-    theirs.print("polls every 100 ms: ready");
-    let ratio = |ours: Duration, theirs: Duration| theirs.as_secs_f64() / ours.as_secs_f64();
-    println!("{:<28}{:>11.1}×{:>11.1}×", "ratio", ratio(ours.p50, theirs.p50), ratio(ours.p99, theirs.p99));
-    let verdict = if ours.p99 <= AIM { "reached" } else { "missed" };
-    println!("aim: p99 at most {AIM:?}: {verdict}");
+    table::head("killed owner to next owner", "polling waiter");
+    let of = |step: usize| following.iter().map(|times: &[Duration; 3]| times[step]).collect::<Vec<_>>();
+    table::Row::of("told of the end").with(of(0), Vec::new()).print();
+    table::Row::of("elected").with(of(1), Vec::new()).print();
+    table::Row::of("ready")
+        .aim(table::Aim::Mostly(AIM))
+        .limited_by("the kernel: how soon it frees a dead process's locks")
+        .with(of(2), polling)
+        .print();
 }
 
 /// An owner that is ready, until it is killed.
@@ -139,23 +140,4 @@ async fn poll(store: &Path) -> Duration {
     drop(server);
     owner.release();
     end - begin
-}
-
-struct Row {
-    p50: Duration,
-    p99: Duration,
-    worst: Duration,
-}
-
-impl Row {
-    fn of(mut times: Vec<Duration>) -> Row {
-        times.sort();
-        let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
-        Row { p50: at(50), p99: at(99), worst: at(100) }
-    }
-
-    fn print(&self, name: &str) {
-        let show = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1000.0);
-        println!("{name:<28}{:>12}{:>12}{:>12}", show(self.p50), show(self.p99), show(self.worst));
-    }
 }

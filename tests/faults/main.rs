@@ -18,4 +18,5 @@ mod overrides;
 mod polling;
 mod races;
 mod silence;
+mod streams;
 mod unknown;
