@@ -64,6 +64,8 @@ mod holder;
 mod lease;
 #[cfg(feature = "local")]
 pub mod owner;
+#[cfg(feature = "local")]
+pub mod records;
 mod request;
 mod store_url;
 mod timing;
