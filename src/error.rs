@@ -37,6 +37,10 @@ pub enum Error {
     /// A bad option, an unusable store, a malformed document, or waiting for oneself.
     #[error(transparent)]
     Invalid(Box<Failure>),
+    /// What the store keeps its records in has another version than this build knows.
+    #[cfg(feature = "local")]
+    #[error(transparent)]
+    CatalogVersion(Box<CatalogVersion>),
     /// Anything else.
     #[error(transparent)]
     Internal(Box<Failure>),
@@ -72,6 +76,8 @@ impl Error {
             Error::Unavailable(_) => ErrorKind::Unavailable,
             Error::Denied(_) => ErrorKind::Denied,
             Error::Invalid(_) => ErrorKind::Invalid,
+            #[cfg(feature = "local")]
+            Error::CatalogVersion(_) => ErrorKind::Invalid,
             Error::Internal(_) => ErrorKind::Internal,
         }
     }
@@ -92,6 +98,8 @@ impl Error {
                 matches!(lost.why, LossReason::Deadline | LossReason::Suspended)
             }
             Error::Denied(_) | Error::Invalid(_) | Error::Internal(_) => false,
+            #[cfg(feature = "local")]
+            Error::CatalogVersion(_) => false,
         }
     }
 
@@ -112,6 +120,8 @@ impl Error {
             Error::Unavailable(failure) => Error::Unavailable(again(failure)),
             Error::Denied(failure) => Error::Denied(again(failure)),
             Error::Invalid(failure) => Error::Invalid(again(failure)),
+            #[cfg(feature = "local")]
+            Error::CatalogVersion(version) => Error::CatalogVersion(version.clone()),
             Error::Internal(failure) => Error::Internal(again(failure)),
         }
     }
@@ -327,6 +337,34 @@ impl fmt::Display for LossReason {
     }
 }
 
+/// The details of [`Error::CatalogVersion`].
+#[cfg(feature = "local")]
+#[derive(Debug, Clone)]
+pub struct CatalogVersion {
+    /// The store.
+    pub store: StoreName,
+    /// The version that the store has: that of its owner.
+    pub owner: u32,
+    /// The version that this build knows.
+    pub build: u32,
+}
+
+#[cfg(feature = "local")]
+impl fmt::Display for CatalogVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CatalogVersion { store, owner, build } = self;
+        let next = if owner > build {
+            "use a build of lockhouse that is at least as new as the store's owner"
+        } else {
+            "it becomes readable when a build as new as this one has owned the store"
+        };
+        write!(f, "store {store}: its records have catalog version {owner}, and this build knows {build}; {next}")
+    }
+}
+
+#[cfg(feature = "local")]
+impl std::error::Error for CatalogVersion {}
+
 /// The id of what the owner of a local store holds.
 #[cfg(feature = "local")]
 pub(crate) const OWNER_ID: &str = "owner";
@@ -377,3 +415,5 @@ macro_rules! boxed {
 }
 
 boxed!(StoreLocked, DrainTimeout, LeaseLost);
+#[cfg(feature = "local")]
+boxed!(CatalogVersion);

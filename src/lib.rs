@@ -74,6 +74,8 @@ pub use backend::Init;
 pub use backend::memory::MemoryStore;
 pub use connect::CoordinatorBuilder;
 pub use coordinator::{Coordinator, DEFAULT_DRAIN_BUDGET};
+#[cfg(feature = "local")]
+pub use error::CatalogVersion;
 pub use error::{DrainTimeout, Error, ErrorKind, Failure, LeaseLost, Locked, LossReason, Result, StoreLocked};
 #[cfg(feature = "mongo")]
 pub use fence::FencedError;

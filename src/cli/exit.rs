@@ -224,6 +224,12 @@ fn details(error: &Error, fields: &mut Map<String, Value>) {
         Error::Unavailable(failure) | Error::Denied(failure) | Error::Invalid(failure) | Error::Internal(failure) => {
             put("store", json!(failure.store))
         }
+        #[cfg(feature = "local")]
+        Error::CatalogVersion(version) => {
+            put("store", json!(version.store));
+            put("owner", version.owner.into());
+            put("build", version.build.into());
+        }
         _ => {}
     }
 }

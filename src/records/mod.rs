@@ -7,7 +7,8 @@
 //! # Map
 //!
 //! `name` has the names of streams and kinds, `schema` what a kind is, `row` one row as a store keeps it, `batch` what
-//! is to be done, `outcome` what became of it, `refusal` why something is not done.
+//! is to be done, `outcome` what became of it, `refusal` why something is not done, `target` what a store does with
+//! all of them.
 
 mod batch;
 mod name;
@@ -15,6 +16,7 @@ mod outcome;
 mod refusal;
 mod row;
 mod schema;
+mod target;
 
 pub use batch::{Batch, Entry, Operation};
 pub use name::{KindName, StreamName};
@@ -22,3 +24,4 @@ pub use outcome::{Applied, BatchOutcome, Outcome};
 pub use refusal::{Refusal, RefusalKind};
 pub use row::{Cell, Row};
 pub use schema::{Column, ColumnType, Conflict, Retention, Schema};
+pub use target::{Checkpoint, Expired, Source, Standing, StreamMeta, Target, TargetError, Window};
