@@ -8,10 +8,16 @@
 //!
 //! `name` has the names of streams and kinds, `schema` what a kind is, `row` one row as a store keeps it, `batch` what
 //! is to be done, `outcome` what became of it, `refusal` why something is not done, `target` what a store does with
-//! all of them.
+//! all of them. `check` says what a schema has to be and when it is only widened, `infer` makes one of the first rows.
+//! `json` makes rows of JSON and JSON of rows, with `object` for its outermost layer and `nested` for JSON columns.
 
 mod batch;
+mod check;
+mod infer;
+mod json;
 mod name;
+mod nested;
+mod object;
 mod outcome;
 mod refusal;
 mod row;
@@ -20,6 +26,7 @@ mod target;
 
 pub use batch::{Batch, Entry, Operation};
 pub use name::{KindName, StreamName};
+pub use object::{DEEPEST_ROW, LONGEST_ROW};
 pub use outcome::{Applied, BatchOutcome, Outcome};
 pub use refusal::{Refusal, RefusalKind};
 pub use row::{Cell, Row};
