@@ -10,6 +10,7 @@
 //! is to be done, `outcome` what became of it, `refusal` why something is not done, `target` what a store does with
 //! all of them. `check` says what a schema has to be and when it is only widened, `infer` makes one of the first rows.
 //! `json` makes rows of JSON and JSON of rows, with `object` for its outermost layer and `nested` for JSON columns.
+//! [`sqlite`] is the real store.
 
 mod batch;
 mod check;
@@ -22,6 +23,7 @@ mod outcome;
 mod refusal;
 mod row;
 mod schema;
+pub mod sqlite;
 mod target;
 
 pub use batch::{Batch, Entry, Operation};
