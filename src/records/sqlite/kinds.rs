@@ -107,11 +107,11 @@ fn widen(connection: &Connection, known: &Schema, wider: &Schema) -> rusqlite::R
 /// The view for people, who know streams by name.
 fn show(connection: &Connection, schema: &Schema) -> rusqlite::Result<()> {
     let view = quoted(&format!("view_{}", schema.kind));
-    let columns: String = schema.columns.iter().map(|column| format!(", {}", quoted(&column.name))).collect();
+    let columns: String = schema.columns.iter().map(|column| format!(", r.{}", quoted(&column.name))).collect();
     connection.execute_batch(&format!(
         "DROP VIEW IF EXISTS {view};
-         CREATE VIEW {view} AS SELECT stream AS _stream, _seq{columns}
-         FROM {} JOIN lockhouse_streams ON lockhouse_streams.id = _stream",
+         CREATE VIEW {view} AS SELECT s.stream AS _stream, r._seq AS _seq{columns}
+         FROM {} AS r JOIN lockhouse_streams AS s ON s.id = r._stream",
         table(&schema.kind)
     ))
 }
