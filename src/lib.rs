@@ -28,6 +28,9 @@
 //! `prune_stale_writers`, `status`, `history`, `events`, `shutdown`. [`Error`] and [`ErrorKind`] say what to do
 //! when one fails. [`LeaseTiming`] has the numbers, [`clock`] what measures them.
 //!
+//! `records` (feature `local`) has append-only streams of rows: what is written to them travels in batches, each applied
+//! once, and `records::sqlite` keeps them in a SQLite file.
+//!
 //! # From httk-store
 //!
 //! With the collection `_httk_store_metadata` both keep each other out of the same store. Its names and ours:

@@ -9,6 +9,19 @@ use std::path::{Path, PathBuf};
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/cli", &["crate::lease", "crate::backend", "crate::coordinator", "crate::connect", "crate::request"]),
     ("src/owner", &["crate::cli", "crate::backend::mongo", "mongodb::", "bson::", "crate::lease::supervisor"]),
+    // Records know the store by its path, and who may write by being told.
+    (
+        "src/records",
+        &[
+            "crate::cli",
+            "crate::owner",
+            "crate::spool",
+            "crate::lease",
+            "crate::backend",
+            "crate::coordinator",
+            "tokio::",
+        ],
+    ),
     ("src/lease", &["crate::cli", "crate::owner", "crate::backend::mongo", "mongodb::", "bson::"]),
     (
         "src/backend",
@@ -71,6 +84,26 @@ fn imports_point_down() {
         }
     }
     assert!(wrong.is_empty(), "imports that point up:\n{}", wrong.join("\n"));
+}
+
+/// Only SQLite opens the file of the records, and only one folder speaks to SQLite; nothing there tells the time.
+#[test]
+fn sqlite_has_one_home_and_its_file_one_opener() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    sources(&root.join("src"), &mut files);
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let at_home = file.starts_with(root.join("src/records/sqlite"));
+        for line in code {
+            assert!(at_home || !line.contains("rusqlite"), "{} speaks to SQLite: {line}", file.display());
+            let opens = ["File::open(", "OpenOptions", "fs::read", "CURRENT_TIMESTAMP", "strftime", "'now'"];
+            let of_directory = line.contains("path.parent()");
+            let opened = opens.iter().any(|word| line.contains(word));
+            assert!(!at_home || of_directory || !opened, "{} opens a file or tells the time: {line}", file.display());
+        }
+    }
 }
 
 /// Only one file writes the server's time, and only `main.rs` ends the process.
