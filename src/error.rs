@@ -41,6 +41,9 @@ pub enum Error {
     #[cfg(feature = "local")]
     #[error(transparent)]
     CatalogVersion(Box<CatalogVersion>),
+    /// A batch is, or may be, published, and what becomes of it is not known yet.
+    #[error(transparent)]
+    Pending(Box<Pending>),
     /// Anything else.
     #[error(transparent)]
     Internal(Box<Failure>),
@@ -62,6 +65,9 @@ pub enum ErrorKind {
     Denied,
     /// Mend what the error names. Exit code 78.
     Invalid,
+    /// Ask later what became of the batch that the error names; do not send the same again under another id. Exit
+    /// code 79.
+    Pending,
     /// Report it. Exit code 70.
     Internal,
 }
@@ -78,6 +84,7 @@ impl Error {
             Error::Invalid(_) => ErrorKind::Invalid,
             #[cfg(feature = "local")]
             Error::CatalogVersion(_) => ErrorKind::Invalid,
+            Error::Pending(_) => ErrorKind::Pending,
             Error::Internal(_) => ErrorKind::Internal,
         }
     }
@@ -97,6 +104,8 @@ impl Error {
             Error::LeaseLost(lost) => {
                 matches!(lost.why, LossReason::Deadline | LossReason::Suspended)
             }
+            // What was published once is applied once; the same call would publish another batch.
+            Error::Pending(_) => false,
             Error::Denied(_) | Error::Invalid(_) | Error::Internal(_) => false,
             #[cfg(feature = "local")]
             Error::CatalogVersion(_) => false,
@@ -122,6 +131,7 @@ impl Error {
             Error::Invalid(failure) => Error::Invalid(again(failure)),
             #[cfg(feature = "local")]
             Error::CatalogVersion(version) => Error::CatalogVersion(version.clone()),
+            Error::Pending(pending) => Error::Pending(pending.clone()),
             Error::Internal(failure) => Error::Internal(again(failure)),
         }
     }
@@ -390,6 +400,29 @@ impl fmt::Display for LeaseLost {
 
 impl std::error::Error for LeaseLost {}
 
+/// The details of [`Error::Pending`].
+#[derive(Debug, Clone)]
+pub struct Pending {
+    /// The store.
+    pub store: StoreName,
+    /// The batch whose outcome is to be asked for.
+    pub batch_id: String,
+    /// Why it is not known yet.
+    pub why: String,
+}
+
+impl fmt::Display for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "store {}: batch {} is pending: {}; ask for its outcome before anything is sent again",
+            self.store, self.batch_id, self.why
+        )
+    }
+}
+
+impl std::error::Error for Pending {}
+
 fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
@@ -414,6 +447,6 @@ macro_rules! boxed {
     };
 }
 
-boxed!(StoreLocked, DrainTimeout, LeaseLost);
+boxed!(StoreLocked, DrainTimeout, LeaseLost, Pending);
 #[cfg(feature = "local")]
 boxed!(CatalogVersion);

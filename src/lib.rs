@@ -79,7 +79,7 @@ pub use connect::CoordinatorBuilder;
 pub use coordinator::{Coordinator, DEFAULT_DRAIN_BUDGET};
 #[cfg(feature = "local")]
 pub use error::CatalogVersion;
-pub use error::{DrainTimeout, Error, ErrorKind, Failure, LeaseLost, Locked, LossReason, Result, StoreLocked};
+pub use error::{DrainTimeout, Error, ErrorKind, Failure, LeaseLost, Locked, LossReason, Pending, Result, StoreLocked};
 #[cfg(feature = "mongo")]
 pub use fence::FencedError;
 pub use holder::Holder;

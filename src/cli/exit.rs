@@ -158,6 +158,7 @@ fn of_kind(kind: ErrorKind) -> i32 {
         ErrorKind::Unavailable => UNAVAILABLE,
         ErrorKind::Denied => 77,
         ErrorKind::Invalid => 78,
+        ErrorKind::Pending => 79,
         // `Internal`, and what a later library may add.
         _ => UNEXPECTED,
     }
@@ -171,6 +172,7 @@ fn name_of(kind: ErrorKind) -> &'static str {
         ErrorKind::Unavailable => "Unavailable",
         ErrorKind::Denied => "Denied",
         ErrorKind::Invalid => "Invalid",
+        ErrorKind::Pending => "Pending",
         _ => "Internal",
     }
 }
@@ -220,6 +222,10 @@ fn details(error: &Error, fields: &mut Map<String, Value>) {
             put("lease_id", json!(lost.identifier));
             put("lease_kind", json!(lost.kind));
             put("why", json!(lost.why));
+        }
+        Error::Pending(pending) => {
+            put("store", json!(pending.store));
+            put("batch_id", json!(pending.batch_id));
         }
         Error::Unavailable(failure) | Error::Denied(failure) | Error::Invalid(failure) | Error::Internal(failure) => {
             put("store", json!(failure.store))
