@@ -32,10 +32,11 @@
 //! # Map
 //!
 //! `lock` elects, `keeper` is the thread that re-checks and beats, `state` is what the owner says about itself,
-//! `exclusive` is the owner that is nothing else, `control` the socket, `takeover` how a follower becomes the owner.
+//! `exclusive` is the owner that is nothing else, `ingest` applies what the spool has, `control` the socket, `takeover` how a follower becomes the owner.
 
 mod control;
 mod exclusive;
+mod ingest;
 mod keeper;
 mod lock;
 mod state;
@@ -47,6 +48,7 @@ pub use control::{
     socket_path, watch,
 };
 pub use exclusive::{AcquireExclusive, Exclusive, exclusive};
+pub use ingest::{AppliedBatch, Cause, FailedBatch, Ingestor, OnPoison, Paused, Round, Stuck, Waiting};
 pub use lock::{Candidate, OwnerLock};
 pub use state::{Claim, Ownership, Phase, SpoolState, State, read_state, store_name};
 pub use takeover::Takeover;

@@ -38,6 +38,9 @@ impl NewBatch {
             let message = format!("{id} is no id of a batch: a letter or digit, then up to 63 of A-Z a-z 0-9 . _ -");
             return Err(Error::invalid_at(store, message));
         }
+        if let Some(Err(bad)) = self.schemas.iter().map(Schema::check).find(Result::is_err) {
+            return Err(Error::invalid_at(store, bad.to_string()));
+        }
         let rows: usize = self.entries.iter().map(|entry| rows_of(&entry.operation)).sum();
         let most = usize::try_from(LIMITS.rows).unwrap_or(usize::MAX);
         if self.entries.len() > LIMITS.entries || rows > most {

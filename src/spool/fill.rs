@@ -19,7 +19,6 @@ use super::directories::Directories;
 use super::limits::LIMITS;
 use super::manifest::{MANIFEST, MANIFEST_VERSION, Manifest, ManifestEntry, Origin};
 use super::open::Spool;
-use super::rows;
 use crate::crash;
 use crate::error::{Error, Result};
 use crate::records::{Entry, KindName, Operation, Row};
@@ -89,10 +88,10 @@ impl Filling<'_> {
         };
         let mut wrong = None;
         let mut unpacked = self.unpacked;
-        let mut texts = rows.iter().enumerate().map_while(|(index, row)| {
-            let json = rows::to_json(schema, row);
+        let mut texts = rows.iter().map_while(|row| {
+            let mut json = Vec::new();
+            schema.write(row, &mut json);
             unpacked = unpacked.saturating_add(json.len() + 1);
-            wrong = rows::too_large(json.as_bytes(), &LIMITS).map(|why| format!("row {}: {why}", index + 1));
             if unpacked as u64 > LIMITS.unpacked {
                 wrong = Some(format!("its rows have more than {} bytes; make it several batches", LIMITS.unpacked));
             }

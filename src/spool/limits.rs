@@ -1,7 +1,9 @@
 //! How much a batch may have. A producer stays below, and an ingestor checks it before it reads: whoever may write the
 //! spool can put anything there.
 
-/// The limits of one batch.
+use crate::records::LONGEST_ROW;
+
+/// The limits of one batch. How deep a row may nest, its schema knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// The longest file, in bytes as it lies there.
@@ -12,8 +14,6 @@ pub(crate) struct Limits {
     pub(crate) rows: u64,
     /// Entries.
     pub(crate) entries: usize,
-    /// How deep the JSON of a row may nest.
-    pub(crate) depth: usize,
     /// The longest row, in bytes of JSON.
     pub(crate) row: usize,
     /// The longest manifest, in bytes.
@@ -26,7 +26,6 @@ pub(crate) const LIMITS: Limits = Limits {
     unpacked: 1 << 30,
     rows: 1_000_000,
     entries: 10_000,
-    depth: 64,
-    row: 16 << 20,
+    row: LONGEST_ROW,
     manifest: 1 << 20,
 };

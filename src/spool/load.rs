@@ -20,7 +20,6 @@ use super::directories::Directory;
 use super::limits::Limits;
 use super::manifest::{FileOf, MANIFEST, Manifest, ManifestEntry, Task};
 use super::name::BatchName;
-use super::rows;
 use crate::backend::local::files;
 use crate::describe::brief;
 use crate::records::{Batch, Entry, Operation, Row, Schema};
@@ -33,7 +32,7 @@ pub(crate) enum LoadError {
     /// It never will be, by this build.
     Unreadable(String),
     /// The machine is short of something, or the disk fails: it may be later.
-    Trouble(io::Error),
+    Trouble(String, io::Error),
 }
 
 impl LoadError {
@@ -48,9 +47,9 @@ impl LoadError {
             Some(Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG) => {
                 LoadError::Unreadable(format!("{what} cannot be opened: {error}"))
             }
-            Some(_) => LoadError::Trouble(io::Error::new(error.kind(), format!("{what}: {error}"))),
+            Some(_) => LoadError::Trouble(what.to_owned(), error),
             // Not the system's word, but what a check or a format found.
-            None if error.kind() == io::ErrorKind::OutOfMemory => LoadError::Trouble(error),
+            None if error.kind() == io::ErrorKind::OutOfMemory => LoadError::Trouble(what.to_owned(), error),
             None => LoadError::Unreadable(format!("{what}: {error}")),
         }
     }
@@ -84,6 +83,9 @@ pub(crate) fn load_as(
         .and_then(|file| files::read_up_to(&file, limits.manifest))
         .map_err(|error| LoadError::of(MANIFEST, error))?;
     let manifest = Manifest::read(&manifest, name, limits).map_err(LoadError::Unreadable)?;
+    if let Some(Err(bad)) = manifest.schemas.iter().map(Schema::check).find(Result::is_err) {
+        return Err(LoadError::Unreadable(bad.to_string()));
+    }
     let mut loading = Loading {
         directory,
         schemas: &manifest.schemas,
@@ -138,17 +140,13 @@ impl Loading<'_> {
         let file = open(&self.directory, said.file, self.limits.file).map_err(of)?;
         let mut file = BufReader::new(Digesting::new(file, self.limits.file));
         let mut rows = Vec::new();
-        let limits = self.limits;
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let mut take = |json: &[u8]| {
             let number = rows.len() as u64 + 1;
             if number > said.rows {
                 return Err(invalid(format!("it has more than the {} rows that {MANIFEST} says", said.rows)));
             }
-            if let Some(why) = rows::too_large(json, limits) {
-                return Err(invalid(format!("row {number}: {why}")));
-            }
-            rows.push(rows::from_json(schema, json).map_err(|why| invalid(format!("row {number}: {why}")))?);
+            rows.push(schema.row(json).map_err(|why| invalid(why.at_row(number).to_string()))?);
             Ok(())
         };
         format.decode(&mut file, &mut self.budget, &mut take).map_err(of)?;
@@ -176,9 +174,9 @@ pub(super) fn open_directory_at(from: impl AsFd, name: impl Arg) -> Result<Owned
 }
 
 /// Opens what is to be a file of a batch, and checks that it is one before anything is read.
-pub(super) fn open(directory: impl AsFd, name: &str, longest: u64) -> io::Result<File> {
+pub(super) fn open(directory: impl AsFd, name: impl AsRef<Path>, longest: u64) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
-    files::trusted(&file, Path::new(name), longest)?;
+    let file = File::from(rustix::fs::openat(directory, name.as_ref(), flags, Mode::empty())?);
+    files::trusted(&file, name.as_ref(), longest)?;
     Ok(file)
 }

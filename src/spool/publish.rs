@@ -83,7 +83,7 @@ impl Producer {
     ///
     /// `Invalid` for a batch over the limits, and for an unknown format; `Unavailable` while the disk is full: nothing
     /// was published then. `Pending` if it is published, and not known to be durable, or if that cannot be told.
-    pub fn publish(&self, batch: NewBatch, format: &str) -> Result<BatchName> {
+    pub fn publish(&self, batch: &NewBatch, format: &str) -> Result<BatchName> {
         batch.check(self.spool.store())?;
         let Some(format) = self.formats.get(format) else {
             let names = self.formats.names().join(", ");
@@ -99,7 +99,7 @@ impl Producer {
     /// Writes the batch to `tmp/`, whole and synced. Leaves nothing there when it fails, if it can.
     fn write(
         &self,
-        batch: NewBatch,
+        batch: &NewBatch,
         place: &Place,
         alive: &Alive,
         format: &dyn Format,
@@ -126,7 +126,7 @@ impl Producer {
             host: self.host.clone(),
             build: self.build.clone(),
         };
-        let written = fill(&self.spool, &directories, &from, &batch, (origin, created), format);
+        let written = fill(&self.spool, &directories, &from, batch, (origin, created), format);
         if written.is_err()
             && let Err(error) = directories.tmp.remove(from.as_ref())
         {

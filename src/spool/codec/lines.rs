@@ -21,10 +21,10 @@ impl Format for Ndjson {
         "ndjson"
     }
 
-    fn encode(&self, rows: &mut dyn Iterator<Item = String>, to: &mut dyn Write) -> io::Result<()> {
+    fn encode(&self, rows: &mut dyn Iterator<Item = Vec<u8>>, to: &mut dyn Write) -> io::Result<()> {
         for mut row in rows {
-            row.push('\n');
-            to.write_all(row.as_bytes())?;
+            row.push(b'\n');
+            to.write_all(&row)?;
         }
         Ok(())
     }
@@ -39,7 +39,7 @@ impl Format for NdjsonGz {
         "ndjson.gz"
     }
 
-    fn encode(&self, rows: &mut dyn Iterator<Item = String>, to: &mut dyn Write) -> io::Result<()> {
+    fn encode(&self, rows: &mut dyn Iterator<Item = Vec<u8>>, to: &mut dyn Write) -> io::Result<()> {
         // It is read once and thrown away: what the disk takes is saved, not every last byte.
         let mut packed = GzEncoder::new(to, Compression::fast());
         Ndjson.encode(rows, &mut packed)?;
@@ -87,7 +87,7 @@ mod tests {
 
     fn written(format: &str, rows: &[&str]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut rows = rows.iter().map(|row| (*row).to_owned());
+        let mut rows = rows.iter().map(|row| row.as_bytes().to_vec());
         Formats::default().get(format).unwrap().encode(&mut rows, &mut bytes).unwrap();
         bytes
     }

@@ -54,7 +54,7 @@ pub trait Format: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Those of writing.
-    fn encode(&self, rows: &mut dyn Iterator<Item = String>, to: &mut dyn Write) -> io::Result<()>;
+    fn encode(&self, rows: &mut dyn Iterator<Item = Vec<u8>>, to: &mut dyn Write) -> io::Result<()>;
 
     /// Reads rows up to the end of the file, one at a time, within the budget.
     ///

@@ -1,0 +1,454 @@
+//! One round.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::report::{AppliedBatch, Cause, FailedBatch, Paused, Round, Stuck, Waiting};
+use super::{BATCHES, Ingestor, OnPoison, TIME, Troubled, pause, tidy};
+use crate::clock::Moment;
+use crate::crash;
+use crate::error::Error;
+use crate::records::{BatchOutcome, Standing, Target, TargetError};
+use crate::spool::{self, BatchName, Directories, LIMITS, Listed, LoadError, Reason};
+
+/// How often a batch is tried for reasons of its own.
+const ATTEMPTS: u32 = 20;
+/// How long it is tried.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// The most reasons that are kept until they can be written.
+const UNEXPLAINED: usize = 1000;
+
+/// Why a round ends before its work is done.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// The store, or the machine, cannot take anything for now.
+    Pause(String),
+    /// This process may not write.
+    Refused(Error),
+}
+
+impl From<io::Error> for Halt {
+    fn from(error: io::Error) -> Halt {
+        Halt::Pause(format!("the spool cannot be read: {error}"))
+    }
+}
+
+/// A read that failed, or a write that is about no batch in particular.
+impl From<Error> for Halt {
+    fn from(error: Error) -> Halt {
+        Halt::Pause(error.to_string())
+    }
+}
+
+impl From<TargetError> for Halt {
+    fn from(error: TargetError) -> Halt {
+        match error {
+            TargetError::Standing(error) => Halt::Refused(error),
+            TargetError::Pause(why) => Halt::Pause(why),
+            error @ (TargetError::Batch(_) | TargetError::Late { .. }) => Halt::Pause(error.to_string()),
+        }
+    }
+}
+
+/// What one round works with.
+struct Work<'a> {
+    directories: &'a Directories,
+    target: &'a mut dyn Target,
+    standing: Standing<'a>,
+    round: &'a mut Round,
+    /// Instances whose batches wait.
+    held: HashSet<String>,
+    /// How much was moved out of `incoming/`.
+    moved: usize,
+}
+
+impl Ingestor {
+    pub(super) fn run(&mut self, target: &mut dyn Target, standing: Standing<'_>) -> Round {
+        let mut round = Round::default();
+        match self.spool.directories() {
+            Ok(directories) => self.run_in(&directories, target, standing, &mut round),
+            Err(error) => self.halt(Halt::Pause(error.to_string()), &mut round),
+        }
+        round.backlog = self.backlog;
+        round.next = self.next(&round);
+        round
+    }
+
+    fn run_in(
+        &mut self,
+        directories: &Directories,
+        target: &mut dyn Target,
+        standing: Standing<'_>,
+        round: &mut Round,
+    ) {
+        // Before the rest: on a full disk it makes room.
+        self.tidy(directories, round);
+        if let Some(paused) = self.pause.at(self.clock.now()) {
+            round.paused = Some(paused.clone());
+            return;
+        }
+        let mut work = Work { directories, target, standing, round: &mut *round, held: HashSet::new(), moved: 0 };
+        let done = self.ingest(&mut work).and_then(|()| self.sweep(directories, work.target, work.standing));
+        match done {
+            Ok(()) => self.pause.end(),
+            Err(halt) => self.halt(halt, round),
+        }
+    }
+
+    fn halt(&mut self, halt: Halt, round: &mut Round) {
+        match halt {
+            Halt::Pause(why) => {
+                if !round.applied.is_empty() {
+                    self.pause.end();
+                }
+                let paused: &Paused = self.pause.begin(self.clock.now(), why);
+                round.paused = Some(paused.clone());
+                round.more = false;
+            }
+            Halt::Refused(error) => {
+                round.refused = Some(error);
+                round.more = false;
+            }
+        }
+        // What was read of the ledger may be another's by now.
+        self.last.clear();
+    }
+
+    /// The names in `incoming/`, by one listing.
+    pub(super) fn names(&mut self, directories: &Directories) -> io::Result<Vec<OsString>> {
+        match &mut self.listing {
+            Some(listing) => listing.names(),
+            None => directories.incoming.names(),
+        }
+    }
+
+    fn ingest(&mut self, work: &mut Work<'_>) -> Result<(), Halt> {
+        let started = self.clock.now();
+        let mut listed = Listed::of(self.names(work.directories)?);
+        self.look_up(&listed, work.target)?;
+        let mut plan = spool::plan(&listed.batches, &self.last);
+        if !plan.gaps.is_empty() {
+            // A listing that is read while others rename may miss what was there before.
+            listed.merge(Listed::of(self.names(work.directories)?));
+            self.look_up(&listed, work.target)?;
+            plan = spool::plan(&listed.batches, &self.last);
+        }
+        let there = listed.batches.len() + listed.strange.len();
+        self.backlog = there;
+        self.forget_what_left(&listed);
+        for (count, name) in listed.strange.iter().enumerate() {
+            if self.is_over(count, started, work) {
+                break;
+            }
+            if !self.is_stuck(name, work) {
+                let error = "its name is none of a batch".to_owned();
+                self.move_to_failed(name, None, error, work);
+            }
+        }
+        for (count, name) in plan.past.iter().enumerate() {
+            if self.is_over(count, started, work) {
+                break;
+            }
+            self.past(name, work)?;
+        }
+        for (gap, until) in self.gaps.wait(&plan.gaps, started) {
+            if until > started {
+                let (instance, seq) = (gap.instance, gap.from);
+                work.round.waiting.push(Waiting { instance, seq, cause: Cause::Missing, until });
+                continue;
+            }
+            work.target.record_skip(&gap.instance, gap.to, (self.wall)(), &mut *work.standing)?;
+            tracing::warn!(instance = gap.instance, from = gap.from, to = gap.to, "batches are missing, and skipped");
+            self.last.insert(gap.instance.clone(), gap.to);
+            work.round.skipped.push(gap);
+            work.round.more = true;
+        }
+        for (count, name) in plan.ready.iter().enumerate() {
+            if self.is_over(count, started, work) {
+                break;
+            }
+            if !work.held.contains(name.instance()) {
+                self.next_of_instance(name, work)?;
+            }
+            self.backlog = there.saturating_sub(work.moved);
+        }
+        self.backlog = there.saturating_sub(work.moved);
+        Ok(())
+    }
+
+    /// Whether the round has done enough of one thing.
+    fn is_over(&self, count: usize, started: Moment, work: &mut Work<'_>) -> bool {
+        let over = count >= BATCHES || self.clock.now().since(started) >= TIME;
+        work.round.more |= over;
+        over
+    }
+
+    /// Asks the ledger for the instances that are not known yet.
+    fn look_up(&mut self, listed: &Listed, target: &dyn Target) -> Result<(), Halt> {
+        let there: HashSet<&str> = listed.batches.iter().map(BatchName::instance).collect();
+        self.last.retain(|instance, _| there.contains(instance.as_str()));
+        for instance in there {
+            if !self.last.contains_key(instance) {
+                self.last.insert(instance.to_owned(), target.producer_seq(instance)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_what_left(&mut self, listed: &Listed) {
+        let batches: HashSet<String> = listed.batches.iter().map(ToString::to_string).collect();
+        let ids: HashSet<&str> = listed.batches.iter().map(BatchName::id).collect();
+        let is_there = |name: &OsStr| match name.to_str() {
+            Some(text) if batches.contains(text) => true,
+            _ => listed.strange.iter().any(|strange| strange == name),
+        };
+        self.stuck.retain(|name, _| is_there(name));
+        self.troubled.retain(|_, troubled| ids.contains(troubled.id.as_str()));
+        let troubled: HashSet<&str> = self.troubled.values().map(|troubled| troubled.id.as_str()).collect();
+        self.given_up.retain(|id| troubled.contains(id.as_str()));
+    }
+
+    /// A batch whose seq is past: the ledger says what became of it.
+    fn past(&mut self, name: &BatchName, work: &mut Work<'_>) -> Result<(), Halt> {
+        let file = OsString::from(name.to_string());
+        if self.is_stuck(&file, work) {
+            return Ok(());
+        }
+        match work.target.batch_outcome(name.id())? {
+            Some(BatchOutcome::Failed { error, .. }) => self.move_to_failed(&file, Some(name), error, work),
+            Some(BatchOutcome::Applied { .. } | BatchOutcome::Skipped { .. }) => self.move_to_trash(&file, work),
+            None => {
+                let last = self.last.get(name.instance()).copied().unwrap_or_default();
+                let (instance, seq) = (name.instance(), name.seq());
+                let why =
+                    format!("it is late: instance {instance} is past seq {seq}, at {last}; retry it if it is wanted");
+                let now = (self.wall)();
+                work.target.record_failure(name.id(), instance, seq, &why, now, &mut *work.standing)?;
+                self.aging.wrote(self.clock.now(), now);
+                self.move_to_failed(&file, Some(name), why, work);
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch that is next in its instance's order.
+    fn next_of_instance(&mut self, name: &BatchName, work: &mut Work<'_>) -> Result<(), Halt> {
+        if let Some(troubled) = self.troubled.get(name.instance())
+            && troubled.id == name.id()
+        {
+            if self.given_up.contains(name.id()) {
+                let why = format!("it was given up: {}", troubled.why);
+                return self.fail(name, why, work);
+            }
+            if troubled.until > self.clock.now() {
+                work.hold(troubled.waiting(name.instance()));
+                return Ok(());
+            }
+        }
+        let batch = match spool::load(&work.directories.incoming, name, &self.formats, &LIMITS) {
+            Ok(batch) => batch,
+            Err(LoadError::Gone) => {
+                // Looked for like everything that is missing, with the next listing.
+                work.held.insert(name.instance().to_owned());
+                work.moved += 1;
+                return Ok(());
+            }
+            Err(LoadError::Unreadable(why)) => return self.poison(name, why, work),
+            Err(LoadError::Trouble(_, error)) if is_shortage(&error) => return Err(error.into()),
+            Err(LoadError::Trouble(what, error)) => return self.attempt(name, format!("{what}: {error}"), work),
+        };
+        crash::point("batch-loaded");
+        let outcome = match work.target.append_batch(&batch, (self.wall)(), &mut *work.standing) {
+            Ok(outcome) => outcome,
+            Err(TargetError::Batch(why)) => return self.attempt(name, why, work),
+            Err(TargetError::Late { last, .. }) => {
+                self.last.insert(name.instance().to_owned(), last);
+                work.held.insert(name.instance().to_owned());
+                work.round.more = true;
+                return Ok(());
+            }
+            Err(error @ (TargetError::Standing(_) | TargetError::Pause(_))) => return Err(error.into()),
+        };
+        crash::point("batch-applied");
+        self.pause.end();
+        self.wrote(&outcome);
+        self.pass(name, work)?;
+        let file = OsString::from(name.to_string());
+        match &outcome {
+            BatchOutcome::Failed { error, .. } => self.move_to_failed(&file, Some(name), error.clone(), work),
+            BatchOutcome::Applied { .. } | BatchOutcome::Skipped { .. } => self.move_to_trash(&file, work),
+        }
+        work.round.applied.push(AppliedBatch { name: name.clone(), outcome });
+        Ok(())
+    }
+
+    /// The store has what it will ever have of a batch. One whose id it knew already has not counted there.
+    fn pass(&mut self, name: &BatchName, work: &mut Work<'_>) -> Result<(), Halt> {
+        self.troubled.remove(name.instance());
+        let mut last = work.target.producer_seq(name.instance())?;
+        if last < name.seq() {
+            work.target.record_skip(name.instance(), name.seq(), (self.wall)(), &mut *work.standing)?;
+            last = name.seq();
+        }
+        self.last.insert(name.instance().to_owned(), last);
+        Ok(())
+    }
+
+    /// A batch could not be applied for a reason of its own: it is tried again, and given up some time.
+    fn attempt(&mut self, name: &BatchName, why: String, work: &mut Work<'_>) -> Result<(), Halt> {
+        let now = self.clock.now();
+        let troubled = self.troubled_by(name);
+        troubled.attempts += 1;
+        if troubled.attempts >= ATTEMPTS || now.since(troubled.since) >= PATIENCE {
+            let why = format!("after {} attempts: {why}", troubled.attempts);
+            return self.poison(name, why, work);
+        }
+        troubled.until = now + pause::backoff(troubled.attempts);
+        troubled.why = why;
+        work.hold(troubled.waiting(name.instance()));
+        Ok(())
+    }
+
+    fn troubled_by(&mut self, name: &BatchName) -> &mut Troubled {
+        let now = self.clock.now();
+        let fresh = || Troubled {
+            id: name.id().to_owned(),
+            seq: name.seq(),
+            since: now,
+            attempts: 0,
+            until: now,
+            why: String::new(),
+            stopped: false,
+        };
+        let troubled = self.troubled.entry(name.instance().to_owned()).or_insert_with(fresh);
+        if troubled.id != name.id() {
+            *troubled = fresh();
+        }
+        troubled
+    }
+
+    /// A batch cannot be applied.
+    fn poison(&mut self, name: &BatchName, why: String, work: &mut Work<'_>) -> Result<(), Halt> {
+        match self.on_poison {
+            OnPoison::Pass => self.fail(name, why, work),
+            OnPoison::Stop => {
+                let until = self.clock.now() + tidy::EVERY;
+                let troubled = self.troubled_by(name);
+                if !troubled.stopped {
+                    tracing::error!(batch = name.id(), instance = name.instance(), why, "its producer is halted at it");
+                }
+                (troubled.stopped, troubled.why, troubled.until) = (true, why, until);
+                work.hold(troubled.waiting(name.instance()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives a batch up: first in the ledger, then it is moved.
+    fn fail(&mut self, name: &BatchName, why: String, work: &mut Work<'_>) -> Result<(), Halt> {
+        let now = (self.wall)();
+        let (id, instance) = (name.id(), name.instance());
+        match work.target.record_failure(id, instance, name.seq(), &why, now, &mut *work.standing) {
+            Ok(outcome) => self.wrote(&outcome),
+            Err(error @ (TargetError::Standing(_) | TargetError::Pause(_))) => return Err(error.into()),
+            Err(error @ (TargetError::Batch(_) | TargetError::Late { .. })) => {
+                // Not even that can be written: it is in its own instance's way, and nobody else's.
+                let until = self.clock.now() + tidy::EVERY;
+                let troubled = self.troubled_by(name);
+                (troubled.until, troubled.why) = (until, format!("{why}; and that cannot be recorded: {error}"));
+                work.hold(troubled.waiting(instance));
+                return Ok(());
+            }
+        }
+        crash::point("failure-recorded");
+        self.pass(name, work)?;
+        self.move_to_failed(name.to_string().as_ref(), Some(name), why, work);
+        Ok(())
+    }
+
+    /// Whether something could not be moved, and is not to be tried yet.
+    fn is_stuck(&self, file: &OsStr, work: &mut Work<'_>) -> bool {
+        match self.stuck.get(file) {
+            Some((until, error)) if *until > self.clock.now() => {
+                work.round.stuck.push(Stuck { file: file.to_owned(), error: error.clone() });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn move_to_trash(&mut self, file: &OsStr, work: &mut Work<'_>) {
+        match spool::trash(work.directories, file) {
+            Ok(()) => self.moved(file, work),
+            Err(error) => self.cannot_move(file, &error, work),
+        }
+    }
+
+    fn move_to_failed(&mut self, file: &OsStr, name: Option<&BatchName>, error: String, work: &mut Work<'_>) {
+        let at = match spool::fail(work.directories, file) {
+            Ok(at) => at,
+            Err(error) => return self.cannot_move(file, &error, work),
+        };
+        self.moved(file, work);
+        tracing::warn!(?file, error, "it cannot be applied, and lies in failed/");
+        let reason = Reason::new((self.wall)(), error.clone());
+        if let Err(error) = spool::explain(work.directories, &at, &reason) {
+            tracing::warn!(%error, ?file, "why it failed cannot be written beside it yet");
+            if self.unexplained.len() < UNEXPLAINED {
+                self.unexplained.push((at, reason));
+            }
+        }
+        work.round.failed.push(FailedBatch { file: file.to_owned(), name: name.cloned(), error });
+    }
+
+    fn moved(&mut self, file: &OsStr, work: &mut Work<'_>) {
+        self.stuck.remove(file);
+        work.moved += 1;
+    }
+
+    fn cannot_move(&mut self, file: &OsStr, error: &io::Error, work: &mut Work<'_>) {
+        if error.kind() == io::ErrorKind::NotFound {
+            // Somebody else moved it.
+            return self.moved(file, work);
+        }
+        tracing::warn!(%error, ?file, "it cannot be moved out of incoming/, and is passed over");
+        let error = error.to_string();
+        self.stuck.insert(file.to_owned(), (self.clock.now() + tidy::EVERY, error.clone()));
+        work.round.stuck.push(Stuck { file: file.to_owned(), error });
+    }
+
+    /// When there is something to do although nobody publishes.
+    fn next(&self, round: &Round) -> Option<Moment> {
+        let paused = round.paused.as_ref().map(|paused| paused.until);
+        let waiting = round.waiting.iter().map(|waiting| waiting.until);
+        let stuck = round.stuck.iter().filter_map(|stuck| self.stuck.get(&stuck.file)).map(|(until, _)| *until);
+        let regular = [self.tidies_at(), self.aging.next()];
+        paused.into_iter().chain(waiting).chain(stuck).chain(regular).min()
+    }
+}
+
+impl Work<'_> {
+    /// Lets an instance wait for the rest of the round.
+    fn hold(&mut self, waiting: Waiting) {
+        self.held.insert(waiting.instance.clone());
+        self.round.waiting.push(waiting);
+    }
+}
+
+impl Troubled {
+    fn waiting(&self, instance: &str) -> Waiting {
+        let cause = if self.stopped { Cause::Stopped(self.why.clone()) } else { Cause::Retrying(self.why.clone()) };
+        Waiting { instance: instance.to_owned(), seq: self.seq, cause, until: self.until }
+    }
+}
+
+/// Whether the machine is short of something: no batch is to blame.
+fn is_shortage(error: &io::Error) -> bool {
+    use io::ErrorKind::{OutOfMemory, StorageFull};
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+        || matches!(error.kind(), OutOfMemory | StorageFull)
+}
