@@ -19,6 +19,8 @@ use super::load::open_directory_at;
 use super::manifest::REASON;
 use crate::crash;
 
+/// What a reason is called until it is whole.
+pub(super) const UNFINISHED_REASON: &str = ".error.json.new";
 /// The version of a reason.
 const VERSION: u32 = 1;
 
@@ -79,18 +81,17 @@ pub(crate) fn beside(name: &OsStr) -> OsString {
 
 /// Puts a small file in the place of whatever has its name.
 fn put(directory: impl AsFd, name: &OsStr, content: &[u8]) -> io::Result<()> {
-    let temporary = format!(".{REASON}.new");
-    match rustix::fs::unlinkat(&directory, &temporary, AtFlags::empty()) {
+    match rustix::fs::unlinkat(&directory, UNFINISHED_REASON, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&directory, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+    let file = rustix::fs::openat(&directory, UNFINISHED_REASON, flags, Mode::RUSR | Mode::WUSR)?;
     let written = File::from(file).write_all(content);
-    let put = written.and_then(|()| Ok(rustix::fs::renameat(&directory, &temporary, &directory, name)?));
+    let put = written.and_then(|()| Ok(rustix::fs::renameat(&directory, UNFINISHED_REASON, &directory, name)?));
     if put.is_err() {
         // On a full disk not even this may stay.
-        let _ = rustix::fs::unlinkat(&directory, &temporary, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(&directory, UNFINISHED_REASON, AtFlags::empty());
     }
     crash::point("failure-explained");
     put

@@ -10,7 +10,7 @@ use super::batch::NewBatch;
 use super::codec::Formats;
 use super::digest::hex;
 use super::directories::Directories;
-use super::dispose::{Reason, beside};
+use super::dispose::{Reason, UNFINISHED_REASON, beside};
 use super::limits::LIMITS;
 use super::load::{LoadError, load_as, open, open_directory_at};
 use super::manifest::REASON;
@@ -56,8 +56,7 @@ impl FailedFiles {
     pub fn list(&self) -> Result<Vec<FailedFile>> {
         let directories = self.spool.directories()?;
         let names = self.spool.trouble("listing", directories.failed.path(), directories.failed.names())?;
-        let mut names: Vec<OsString> =
-            names.into_iter().filter(|name| !name.as_encoded_bytes().starts_with(b".")).collect();
+        let mut names: Vec<OsString> = names.into_iter().filter(|name| name != UNFINISHED_REASON).collect();
         names.sort_unstable();
         let reasons: HashSet<OsString> = names.iter().map(|name| beside(name)).collect();
         let all = names.iter().filter(|name| !reasons.contains(*name));
