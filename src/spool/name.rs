@@ -90,8 +90,10 @@ impl fmt::Display for BatchName {
 impl Ord for BatchName {
     /// As the names order.
     fn cmp(&self, other: &BatchName) -> Ordering {
-        let key = |name: &BatchName| (name.created, name.instance.clone(), name.seq, name.id.clone());
-        self.created.cmp(&other.created).then_with(|| key(self).cmp(&key(other)))
+        fn key(name: &BatchName) -> (u64, &str, u64, &str) {
+            (name.created, &name.instance, name.seq, &name.id)
+        }
+        key(self).cmp(&key(other))
     }
 }
 

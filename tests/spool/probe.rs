@@ -9,14 +9,15 @@ use std::process::{Command, Output, Stdio};
 use lockhouse::owner::Ingestor;
 use lockhouse::spool::{FailedFiles, Formats, NewBatch, Producer, Spool};
 
-use crate::{append, batch, open_target, round, schema};
+use crate::support::poll::eventually_blocking;
+use crate::{PATIENCE, append, batch, open_target, round, schema};
 
 const ROLE: &str = "LOCKHOUSE_SPOOL_PROBE";
 const STORE: &str = "LOCKHOUSE_SPOOL_PROBE_STORE";
 /// What an answer begins with: the test harness writes to the same stream.
 const MARK: &str = "> ";
 
-/// The command of a probe. Roles: `publish N`, `crowd N`, `ingest`, `retry`, `fork`.
+/// The command of a probe. Roles: `publish N`, `crowd N`, `ingest`, `retry`, `fork`, `fill`.
 pub(crate) fn command(role: &str, store: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "probe::probe", "--nocapture"]).env(ROLE, role).env(STORE, store);
@@ -89,8 +90,37 @@ fn probe() {
             }
         }
         _ if role == "fork" => fork(&spool),
+        _ if role == "fill" => fill(&spool, &store),
         _ => panic!("unknown role: {role}"),
     }
+}
+
+/// Ingests what lies in `waiting/` beside the store while the disk is full, and when it no longer is.
+fn fill(spool: &Spool, store: &Path) {
+    let mut target = open_target(store);
+    let mut ingestor = Ingestor::new(spool);
+    let beside = store.parent().unwrap();
+    let filler = beside.join("filler");
+    let zeros = vec![0; 4096];
+    let mut full = std::fs::File::create(&filler).unwrap();
+    while full.write_all(&zeros).is_ok() {}
+    drop(full);
+    for batch in std::fs::read_dir(beside.join("waiting")).unwrap() {
+        let batch = batch.unwrap();
+        std::fs::rename(batch.path(), spool.path().join("incoming").join(batch.file_name())).unwrap();
+    }
+    let full = round(&mut ingestor, &mut target);
+    say(format!("paused {}", full.paused.as_ref().map_or("not", |paused| &paused.why)));
+    say(format!("applied {}, failed {}, backlog {}", full.applied.len(), full.failed.len(), full.backlog));
+    std::fs::remove_file(&filler).unwrap();
+    let (mut applied, mut failed) = (0, 0);
+    let backlog = eventually_blocking(PATIENCE, "what waited to be done", || {
+        let round = round(&mut ingestor, &mut target);
+        applied += round.applied.len();
+        failed += round.failed.len();
+        if round.backlog == 0 { Ok(0) } else { Err(round) }
+    });
+    say(format!("applied {applied}, failed {failed}, backlog {backlog}"));
 }
 
 #[expect(unsafe_code, reason = "what is tested is a fork")]

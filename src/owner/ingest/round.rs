@@ -127,7 +127,6 @@ impl Ingestor {
     }
 
     fn ingest(&mut self, work: &mut Work<'_>) -> Result<(), Halt> {
-        let started = self.clock.now();
         let mut listed = Listed::of(self.names(work.directories)?);
         self.look_up(&listed, work.target)?;
         let mut plan = spool::plan(&listed.batches, &self.last);
@@ -140,6 +139,8 @@ impl Ingestor {
         let there = listed.batches.len() + listed.strange.len();
         self.backlog = there;
         self.forget_what_left(&listed);
+        // What a long listing took is not taken from the batches.
+        let started = self.clock.now();
         for (count, name) in listed.strange.iter().enumerate() {
             if self.is_over(count, started, work) {
                 break;
@@ -199,17 +200,21 @@ impl Ingestor {
         Ok(())
     }
 
+    /// What is not there any more needs no patience.
     fn forget_what_left(&mut self, listed: &Listed) {
-        let batches: HashSet<String> = listed.batches.iter().map(ToString::to_string).collect();
-        let ids: HashSet<&str> = listed.batches.iter().map(BatchName::id).collect();
-        let is_there = |name: &OsStr| match name.to_str() {
-            Some(text) if batches.contains(text) => true,
-            _ => listed.strange.iter().any(|strange| strange == name),
-        };
-        self.stuck.retain(|name, _| is_there(name));
-        self.troubled.retain(|_, troubled| ids.contains(troubled.id.as_str()));
-        let troubled: HashSet<&str> = self.troubled.values().map(|troubled| troubled.id.as_str()).collect();
-        self.given_up.retain(|id| troubled.contains(id.as_str()));
+        if !self.stuck.is_empty() {
+            let batches = listed.batches.iter().map(|name| OsString::from(name.to_string()));
+            let there: HashSet<OsString> = batches.chain(listed.strange.iter().cloned()).collect();
+            self.stuck.retain(|name, _| there.contains(name));
+        }
+        if !self.troubled.is_empty() {
+            let ids: HashSet<&str> = listed.batches.iter().map(BatchName::id).collect();
+            self.troubled.retain(|_, troubled| ids.contains(troubled.id.as_str()));
+            let troubled: HashSet<&str> = self.troubled.values().map(|troubled| troubled.id.as_str()).collect();
+            self.given_up.retain(|id| troubled.contains(id.as_str()));
+        } else {
+            self.given_up.clear();
+        }
     }
 
     /// A batch whose seq is past: the ledger says what became of it.
