@@ -22,12 +22,32 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "tokio::",
         ],
     ),
-    ("src/lease", &["crate::cli", "crate::owner", "crate::backend::mongo", "mongodb::", "bson::"]),
+    // The spool knows the disk and the records; who may write, and when, is its callers' affair.
+    (
+        "src/spool",
+        &[
+            "crate::cli",
+            "crate::owner",
+            "crate::lease",
+            "crate::backend::mongo",
+            "crate::backend::memory",
+            "crate::coordinator",
+            "crate::records::sqlite",
+            "tokio::",
+        ],
+    ),
+    // So is it with ingestion: which store it is, and by what right, it is told.
+    (
+        "src/owner/ingest",
+        &["crate::lease", "crate::backend", "crate::coordinator", "crate::records::sqlite", "super::super", "tokio::"],
+    ),
+    ("src/lease", &["crate::cli", "crate::owner", "crate::spool", "crate::backend::mongo", "mongodb::", "bson::"]),
     (
         "src/backend",
         &[
             "crate::cli",
             "crate::owner",
+            "crate::spool",
             "crate::coordinator",
             "crate::connect",
             "crate::request",
