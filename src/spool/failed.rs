@@ -149,7 +149,7 @@ fn reason(directories: &Directories, file: &OsStr) -> Option<Reason> {
     let opened = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
         open(open_directory_at(failed.fd(), file).ok()?, OsStr::new(REASON), LONGEST_REASON)
     } else {
-        open(failed.fd(), &beside(file), LONGEST_REASON)
+        open(failed.fd(), beside(file), LONGEST_REASON)
     };
     serde_json::from_slice(&files::read_up_to(&opened.ok()?, LONGEST_REASON).ok()?).ok()
 }

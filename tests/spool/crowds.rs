@@ -2,20 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Stdio;
 
 use lockhouse::owner::Ingestor;
 use lockhouse::spool::Listing;
 
+use crate::full::with_mounts;
 use crate::raw::Raw;
 use crate::support::poll::eventually_blocking;
 use crate::support::process::spawn_kept;
 use crate::{PATIENCE, Store, assert_clean, notes, probe, round, rounds};
 
+/// In memory: what takes minutes on a disk is its syncing, which the other tests have.
 #[test]
 fn ten_thousand_batches_that_are_there_at_once_are_all_applied() {
-    const MANY: u64 = 10_000;
     let store = Store::new();
+    let script = r#"
+        mkdir "$D/memory"; mount -t tmpfs -o mode=700 none "$D/memory"
+        probe many "$D/memory/p"
+    "#;
+    assert_eq!(probe::said(&with_mounts(script, &store)), ["done"]);
+}
+
+/// What the probe does that the test starts.
+pub(crate) fn many(directory: &Path) {
+    const MANY: u64 = 10_000;
+    let store = Store::within(directory);
     let mut target = store.target();
     for seq in 1..=MANY / 4 {
         ["a", "b", "c", "d"].iter().for_each(|instance| drop(Raw::new(instance, seq).put(&store)));

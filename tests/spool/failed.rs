@@ -70,13 +70,13 @@ fn what_stood_in_the_way_of_a_name_does_not_hinder_a_retry() {
     std::fs::create_dir(store.spool.path().join("failed").join(name)).unwrap();
     // Late, and so moved to where its name is taken.
     Raw::new("a", 2).put(&store);
-    std::fs::rename(&path, store.scratch.path().join("away")).unwrap();
+    std::fs::rename(&path, store.directory().join("away")).unwrap();
     let clock = lockhouse::clock::ManualClock::new();
     let mut ingestor = Ingestor::new(&store.spool).clock(std::sync::Arc::new(clock.clone()));
     rounds(&mut ingestor, &mut target);
     clock.advance(std::time::Duration::from_secs(60));
     assert_eq!(rounds(&mut ingestor, &mut target).skipped.len(), 1);
-    std::fs::rename(store.scratch.path().join("away"), &path).unwrap();
+    std::fs::rename(store.directory().join("away"), &path).unwrap();
     assert_eq!(rounds(&mut ingestor, &mut target).failed.len(), 1);
 
     let failed = store.failed();

@@ -5,13 +5,13 @@ use std::process::{Command, Output};
 use crate::raw::Raw;
 use crate::{Store, list, probe};
 
-/// Runs a shell with mounts of its own. `$PROBE ROLE STORE` runs a probe and shows what it said.
-fn with_mounts(script: &str, store: &Store) -> Output {
+/// Runs a shell with mounts of its own. `probe ROLE STORE` runs a probe and shows what it said.
+pub(crate) fn with_mounts(script: &str, store: &Store) -> Output {
     let prelude = r#"probe() { LOCKHOUSE_SPOOL_PROBE="$1" LOCKHOUSE_SPOOL_PROBE_STORE="$2" "$EXE" --exact probe::probe --nocapture; }
 "#;
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-euc", &format!("{prelude}{script}")]);
-    command.env("EXE", std::env::current_exe().unwrap()).env("D", store.scratch.path());
+    command.env("EXE", std::env::current_exe().unwrap()).env("D", store.directory());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     output
@@ -59,7 +59,7 @@ fn on_a_full_disk_ingestion_waits_and_loses_neither_batches_nor_failures() {
     assert!(said[0].starts_with("paused") && said[0].contains("full"), "{said:?}");
     assert_eq!(said[1], "applied 0, failed 0, backlog 2", "{said:?}");
     assert_eq!(said[2], "applied 1, failed 1, backlog 0", "{said:?}");
-    let failed = store.scratch.path().join("result/failed");
+    let failed = store.directory().join("result/failed");
     assert!(list(&failed.join(bad.name())).contains("error.json"), "{:?}", list(&failed));
 }
 

@@ -43,19 +43,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A store of a test's own, with its spool.
 struct Store {
-    scratch: Scratch,
+    directory: PathBuf,
     spool: Spool,
+    _scratch: Option<Scratch>,
 }
 
 impl Store {
     fn new() -> Store {
         let scratch = Scratch::new("spool");
-        let spool = Spool::open(scratch.path().join("p")).unwrap();
-        Store { scratch, spool }
+        let store = Store::within(scratch.path());
+        Store { _scratch: Some(scratch), ..store }
+    }
+
+    /// The one within a directory.
+    fn within(directory: &Path) -> Store {
+        let spool = Spool::open(directory.join("p")).unwrap();
+        Store { directory: directory.to_owned(), spool, _scratch: None }
+    }
+
+    fn directory(&self) -> &Path {
+        &self.directory
     }
 
     fn path(&self) -> PathBuf {
-        self.scratch.path().join("p")
+        self.directory.join("p")
     }
 
     fn target(&self) -> SqliteTarget {

@@ -187,7 +187,7 @@ fn the_ledger_forgets_after_a_week_by_both_clocks_and_not_what_is_still_there() 
     let mut target = Faulty::new(store.target());
     let reads = Arc::clone(&wall);
     let mut ingestor = Ingestor::new(&store.spool).clock(Arc::new(clock.clone())).wall(move || *reads.lock().unwrap());
-    let mut pass = |wall_days: u64, days: u64| {
+    let pass = |wall_days: u64, days: u64| {
         clock.advance(DAY * u32::try_from(days).unwrap());
         *wall.lock().unwrap() += Duration::from_secs(wall_days * 24 * 3600);
     };

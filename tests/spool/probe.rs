@@ -17,7 +17,7 @@ const STORE: &str = "LOCKHOUSE_SPOOL_PROBE_STORE";
 /// What an answer begins with: the test harness writes to the same stream.
 const MARK: &str = "> ";
 
-/// The command of a probe. Roles: `publish N`, `crowd N`, `ingest`, `retry`, `fork`, `fill`.
+/// The command of a probe. Roles: `publish N`, `crowd N`, `ingest`, `retry`, `fork`, `fill`, `many`.
 pub(crate) fn command(role: &str, store: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "probe::probe", "--nocapture"]).env(ROLE, role).env(STORE, store);
@@ -89,6 +89,10 @@ fn probe() {
                 say(failed.retry(&file, &producer, &Formats::default(), "ndjson").unwrap());
             }
         }
+        _ if role == "many" => {
+            crate::crowds::many(store.parent().unwrap());
+            say("done");
+        }
         _ if role == "fork" => fork(&spool),
         _ if role == "fill" => fill(&spool, &store),
         _ => panic!("unknown role: {role}"),
@@ -118,7 +122,7 @@ fn fill(spool: &Spool, store: &Path) {
         let round = round(&mut ingestor, &mut target);
         applied += round.applied.len();
         failed += round.failed.len();
-        if round.backlog == 0 { Ok(0) } else { Err(round) }
+        if round.backlog == 0 { Ok(0) } else { Err(round.paused) }
     });
     say(format!("applied {applied}, failed {failed}, backlog {backlog}"));
 }

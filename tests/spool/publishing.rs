@@ -174,7 +174,7 @@ fn a_spool_that_is_removed_or_replaced_is_made_anew() {
     std::fs::remove_dir_all(store.spool.path()).unwrap();
     let name = producer.publish(&batch(&["two"]), "ndjson").unwrap();
     assert!(store.incoming().join(name.to_string()).is_dir());
-    std::fs::rename(store.spool.path(), store.scratch.path().join("away")).unwrap();
+    std::fs::rename(store.spool.path(), store.directory().join("away")).unwrap();
     let third = producer.publish(&batch(&["three"]), "ndjson").unwrap();
     assert_eq!(third.seq(), 3);
     let round = rounds(&mut Ingestor::new(&store.spool), &mut target);

@@ -64,7 +64,7 @@ impl Raw {
     pub(crate) fn put_changed(&self, store: &Store, change: impl FnOnce(&mut serde_json::Value)) -> PathBuf {
         let mut manifest = self.manifest();
         change(&mut manifest);
-        let making = store.scratch.path().join(format!("making-{}", self.name()));
+        let making = store.directory().join(format!("making-{}", self.name()));
         fs::create_dir(&making).unwrap();
         fs::write(making.join("rows"), &self.rows).unwrap();
         fs::write(making.join("manifest.json"), manifest.to_string()).unwrap();
