@@ -1,26 +1,18 @@
 //! One round.
 
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::report::{AppliedBatch, Cause, FailedBatch, Paused, Round, Stuck, Waiting};
-use super::{BATCHES, Ingestor, OnPoison, TIME, Troubled, pause, tidy};
+use super::report::{AppliedBatch, Cause, Paused, Round, Waiting};
+use super::{BATCHES, Ingestor, TIME};
 use crate::clock::Moment;
 use crate::crash;
 use crate::error::Error;
 use crate::records::{BatchOutcome, Standing, Target, TargetError};
-use crate::spool::{self, BatchName, Directories, LIMITS, Listed, LoadError, Reason};
-
-/// How often a batch is tried for reasons of its own.
-const ATTEMPTS: u32 = 20;
-/// How long it is tried.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// The most reasons that are kept until they can be written.
-const UNEXPLAINED: usize = 1000;
+use crate::spool::{self, BatchName, Directories, LIMITS, Listed, LoadError};
 
 /// Why a round ends before its work is done.
 #[derive(Debug)]
@@ -55,15 +47,15 @@ impl From<TargetError> for Halt {
 }
 
 /// What one round works with.
-struct Work<'a> {
-    directories: &'a Directories,
-    target: &'a mut dyn Target,
-    standing: Standing<'a>,
-    round: &'a mut Round,
+pub(super) struct Work<'a> {
+    pub(super) directories: &'a Directories,
+    pub(super) target: &'a mut dyn Target,
+    pub(super) standing: Standing<'a>,
+    pub(super) round: &'a mut Round,
     /// Instances whose batches wait.
-    held: HashSet<String>,
+    pub(super) held: HashSet<String>,
     /// How much was moved out of `incoming/`.
-    moved: usize,
+    pub(super) moved: usize,
 }
 
 impl Ingestor {
@@ -292,7 +284,7 @@ impl Ingestor {
     }
 
     /// The store has what it will ever have of a batch. One whose id it knew already has not counted there.
-    fn pass(&mut self, name: &BatchName, work: &mut Work<'_>) -> Result<(), Halt> {
+    pub(super) fn pass(&mut self, name: &BatchName, work: &mut Work<'_>) -> Result<(), Halt> {
         self.troubled.remove(name.instance());
         let mut last = work.target.producer_seq(name.instance())?;
         if last < name.seq() {
@@ -301,129 +293,6 @@ impl Ingestor {
         }
         self.last.insert(name.instance().to_owned(), last);
         Ok(())
-    }
-
-    /// A batch could not be applied for a reason of its own: it is tried again, and given up some time.
-    fn attempt(&mut self, name: &BatchName, why: String, work: &mut Work<'_>) -> Result<(), Halt> {
-        let now = self.clock.now();
-        let troubled = self.troubled_by(name);
-        troubled.attempts += 1;
-        if troubled.attempts >= ATTEMPTS || now.since(troubled.since) >= PATIENCE {
-            let why = format!("after {} attempts: {why}", troubled.attempts);
-            return self.poison(name, why, work);
-        }
-        troubled.until = now + pause::backoff(troubled.attempts);
-        troubled.why = why;
-        work.hold(troubled.waiting(name.instance()));
-        Ok(())
-    }
-
-    fn troubled_by(&mut self, name: &BatchName) -> &mut Troubled {
-        let now = self.clock.now();
-        let fresh = || Troubled {
-            id: name.id().to_owned(),
-            seq: name.seq(),
-            since: now,
-            attempts: 0,
-            until: now,
-            why: String::new(),
-            stopped: false,
-        };
-        let troubled = self.troubled.entry(name.instance().to_owned()).or_insert_with(fresh);
-        if troubled.id != name.id() {
-            *troubled = fresh();
-        }
-        troubled
-    }
-
-    /// A batch cannot be applied.
-    fn poison(&mut self, name: &BatchName, why: String, work: &mut Work<'_>) -> Result<(), Halt> {
-        match self.on_poison {
-            OnPoison::Pass => self.fail(name, why, work),
-            OnPoison::Stop => {
-                let until = self.clock.now() + tidy::EVERY;
-                let troubled = self.troubled_by(name);
-                if !troubled.stopped {
-                    tracing::error!(batch = name.id(), instance = name.instance(), why, "its producer is halted at it");
-                }
-                (troubled.stopped, troubled.why, troubled.until) = (true, why, until);
-                work.hold(troubled.waiting(name.instance()));
-                Ok(())
-            }
-        }
-    }
-
-    /// Gives a batch up: first in the ledger, then it is moved.
-    fn fail(&mut self, name: &BatchName, why: String, work: &mut Work<'_>) -> Result<(), Halt> {
-        let now = (self.wall)();
-        let (id, instance) = (name.id(), name.instance());
-        match work.target.record_failure(id, instance, name.seq(), &why, now, &mut *work.standing) {
-            Ok(outcome) => self.wrote(&outcome),
-            Err(error @ (TargetError::Standing(_) | TargetError::Pause(_))) => return Err(error.into()),
-            Err(error @ (TargetError::Batch(_) | TargetError::Late { .. })) => {
-                // Not even that can be written: it is in its own instance's way, and nobody else's.
-                let until = self.clock.now() + tidy::EVERY;
-                let troubled = self.troubled_by(name);
-                (troubled.until, troubled.why) = (until, format!("{why}; and that cannot be recorded: {error}"));
-                work.hold(troubled.waiting(instance));
-                return Ok(());
-            }
-        }
-        crash::point("failure-recorded");
-        self.pass(name, work)?;
-        self.move_to_failed(name.to_string().as_ref(), Some(name), why, work);
-        Ok(())
-    }
-
-    /// Whether something could not be moved, and is not to be tried yet.
-    fn is_stuck(&self, file: &OsStr, work: &mut Work<'_>) -> bool {
-        match self.stuck.get(file) {
-            Some((until, error)) if *until > self.clock.now() => {
-                work.round.stuck.push(Stuck { file: file.to_owned(), error: error.clone() });
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn move_to_trash(&mut self, file: &OsStr, work: &mut Work<'_>) {
-        match spool::trash(work.directories, file) {
-            Ok(()) => self.moved(file, work),
-            Err(error) => self.cannot_move(file, &error, work),
-        }
-    }
-
-    fn move_to_failed(&mut self, file: &OsStr, name: Option<&BatchName>, error: String, work: &mut Work<'_>) {
-        let at = match spool::fail(work.directories, file) {
-            Ok(at) => at,
-            Err(error) => return self.cannot_move(file, &error, work),
-        };
-        self.moved(file, work);
-        tracing::warn!(?file, error, "it cannot be applied, and lies in failed/");
-        let reason = Reason::new((self.wall)(), error.clone());
-        if let Err(error) = spool::explain(work.directories, &at, &reason) {
-            tracing::warn!(%error, ?file, "why it failed cannot be written beside it yet");
-            if self.unexplained.len() < UNEXPLAINED {
-                self.unexplained.push((at, reason));
-            }
-        }
-        work.round.failed.push(FailedBatch { file: file.to_owned(), name: name.cloned(), error });
-    }
-
-    fn moved(&mut self, file: &OsStr, work: &mut Work<'_>) {
-        self.stuck.remove(file);
-        work.moved += 1;
-    }
-
-    fn cannot_move(&mut self, file: &OsStr, error: &io::Error, work: &mut Work<'_>) {
-        if error.kind() == io::ErrorKind::NotFound {
-            // Somebody else moved it.
-            return self.moved(file, work);
-        }
-        tracing::warn!(%error, ?file, "it cannot be moved out of incoming/, and is passed over");
-        let error = error.to_string();
-        self.stuck.insert(file.to_owned(), (self.clock.now() + tidy::EVERY, error.clone()));
-        work.round.stuck.push(Stuck { file: file.to_owned(), error });
     }
 
     /// When there is something to do although nobody publishes.
@@ -438,16 +307,9 @@ impl Ingestor {
 
 impl Work<'_> {
     /// Lets an instance wait for the rest of the round.
-    fn hold(&mut self, waiting: Waiting) {
+    pub(super) fn hold(&mut self, waiting: Waiting) {
         self.held.insert(waiting.instance.clone());
         self.round.waiting.push(waiting);
-    }
-}
-
-impl Troubled {
-    fn waiting(&self, instance: &str) -> Waiting {
-        let cause = if self.stopped { Cause::Stopped(self.why.clone()) } else { Cause::Retrying(self.why.clone()) };
-        Waiting { instance: instance.to_owned(), seq: self.seq, cause, until: self.until }
     }
 }
 
