@@ -41,6 +41,10 @@ pub enum Error {
     #[cfg(feature = "local")]
     #[error(transparent)]
     CatalogVersion(Box<CatalogVersion>),
+    /// The owner of a record store refused what was to be written.
+    #[cfg(feature = "local")]
+    #[error(transparent)]
+    Refused(Box<Refused>),
     /// A batch is, or may be, published, and what becomes of it is not known yet.
     #[error(transparent)]
     Pending(Box<Pending>),
@@ -83,7 +87,7 @@ impl Error {
             Error::Denied(_) => ErrorKind::Denied,
             Error::Invalid(_) => ErrorKind::Invalid,
             #[cfg(feature = "local")]
-            Error::CatalogVersion(_) => ErrorKind::Invalid,
+            Error::CatalogVersion(_) | Error::Refused(_) => ErrorKind::Invalid,
             Error::Pending(_) => ErrorKind::Pending,
             Error::Internal(_) => ErrorKind::Internal,
         }
@@ -108,7 +112,7 @@ impl Error {
             Error::Pending(_) => false,
             Error::Denied(_) | Error::Invalid(_) | Error::Internal(_) => false,
             #[cfg(feature = "local")]
-            Error::CatalogVersion(_) => false,
+            Error::CatalogVersion(_) | Error::Refused(_) => false,
         }
     }
 
@@ -131,6 +135,8 @@ impl Error {
             Error::Invalid(failure) => Error::Invalid(again(failure)),
             #[cfg(feature = "local")]
             Error::CatalogVersion(version) => Error::CatalogVersion(version.clone()),
+            #[cfg(feature = "local")]
+            Error::Refused(refused) => Error::Refused(refused.clone()),
             Error::Pending(pending) => Error::Pending(pending.clone()),
             Error::Internal(failure) => Error::Internal(again(failure)),
         }
@@ -142,6 +148,11 @@ impl Error {
 
     pub(crate) fn invalid(message: impl Into<String>) -> Error {
         Error::Invalid(Box::new(Failure { store: None, message: message.into(), source: None }))
+    }
+
+    #[cfg(feature = "local")]
+    pub(crate) fn refused(store: &StoreName, refusal: crate::records::Refusal) -> Error {
+        Error::Refused(Box::new(Refused { store: store.clone(), refusal }))
     }
 
     pub(crate) fn invalid_at(store: &StoreName, message: impl Into<String>) -> Error {
@@ -375,6 +386,26 @@ impl fmt::Display for CatalogVersion {
 #[cfg(feature = "local")]
 impl std::error::Error for CatalogVersion {}
 
+/// The details of [`Error::Refused`].
+#[cfg(feature = "local")]
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// The store.
+    pub store: StoreName,
+    /// What is refused, and why.
+    pub refusal: crate::records::Refusal,
+}
+
+#[cfg(feature = "local")]
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "store {}: {}; nothing of it is stored", self.store, self.refusal)
+    }
+}
+
+#[cfg(feature = "local")]
+impl std::error::Error for Refused {}
+
 /// The id of what the owner of a local store holds.
 #[cfg(feature = "local")]
 pub(crate) const OWNER_ID: &str = "owner";
@@ -449,4 +480,4 @@ macro_rules! boxed {
 
 boxed!(StoreLocked, DrainTimeout, LeaseLost, Pending);
 #[cfg(feature = "local")]
-boxed!(CatalogVersion);
+boxed!(CatalogVersion, Refused);

@@ -80,7 +80,7 @@ pub use backend::memory::MemoryStore;
 pub use connect::CoordinatorBuilder;
 pub use coordinator::{Coordinator, DEFAULT_DRAIN_BUDGET};
 #[cfg(feature = "local")]
-pub use error::CatalogVersion;
+pub use error::{CatalogVersion, Refused};
 pub use error::{DrainTimeout, Error, ErrorKind, Failure, LeaseLost, Locked, LossReason, Pending, Result, StoreLocked};
 #[cfg(feature = "mongo")]
 pub use fence::FencedError;

@@ -162,7 +162,7 @@ fn left(give_up: Moment) -> Option<Duration> {
 }
 
 /// Makes the layout. Of two that do it at once, one is told to come again.
-async fn init(coordinator: &Coordinator) -> Result<()> {
+pub(super) async fn init(coordinator: &Coordinator) -> Result<()> {
     let give_up = SystemClock.now() + PATIENCE;
     loop {
         match coordinator.init().await {

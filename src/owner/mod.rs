@@ -40,6 +40,7 @@ mod ingest;
 mod keeper;
 mod lock;
 mod state;
+mod store;
 mod takeover;
 
 pub use crate::backend::local::filesystem::{network_filesystem, refuse_network_filesystem};
@@ -51,4 +52,5 @@ pub use exclusive::{AcquireExclusive, Exclusive, exclusive};
 pub use ingest::{AppliedBatch, Cause, FailedBatch, Ingestor, OnPoison, Paused, Round, Stuck, Waiting};
 pub use lock::{Candidate, OwnerLock};
 pub use state::{Claim, Ownership, Phase, SpoolState, State, read_state, store_name};
+pub use store::{BatchResult, Flushed, OpenStore, Opener, Role, Sqlite, Store, StoreWriter, Until};
 pub use takeover::Takeover;

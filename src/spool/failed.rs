@@ -63,6 +63,18 @@ impl FailedFiles {
         Ok(all.map(|file| look(&directories, file)).collect())
     }
 
+    /// How many there are. Reads no reasons.
+    ///
+    /// # Errors
+    ///
+    /// As [`FailedFiles::list`].
+    pub fn count(&self) -> Result<u64> {
+        let directories = self.spool.directories()?;
+        let names = self.spool.trouble("listing", directories.failed.path(), directories.failed.names())?;
+        let reasons: HashSet<OsString> = names.iter().map(|name| beside(name)).collect();
+        Ok(names.iter().filter(|name| *name != UNFINISHED_REASON && !reasons.contains(*name)).count() as u64)
+    }
+
     /// One of them, by its name or by the id of its batch. `None`: there is none.
     ///
     /// # Errors

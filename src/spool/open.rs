@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::directories::Directories;
+use super::listing::Listed;
 use crate::backend::local::path::StorePath;
 use crate::backend::local::trouble::Trouble;
 use crate::error::Result;
@@ -64,6 +65,12 @@ impl Spool {
         let directories = Arc::new(Directories::open(&self.store, &self.allowed)?);
         self.directories.store(Arc::clone(&directories));
         Ok(directories)
+    }
+
+    /// What lies in `incoming/` by one listing.
+    pub(crate) fn listed(&self) -> Result<Listed> {
+        let directories = self.directories()?;
+        self.trouble("listing", directories.incoming.path(), directories.incoming.names()).map(Listed::of)
     }
 
     pub(crate) fn trouble<T>(&self, doing: &str, path: &Path, done: io::Result<T>) -> Result<T> {

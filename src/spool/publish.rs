@@ -71,9 +71,13 @@ impl Producer {
     /// # Errors
     ///
     /// `Invalid` for a batch over the limits; otherwise that of `apply`.
-    pub fn directly<T>(&self, batch: NewBatch, apply: impl FnOnce(&Batch) -> Taken<T, Error>) -> Result<T> {
+    pub fn directly<T, E: From<Error>>(
+        &self,
+        batch: NewBatch,
+        apply: impl FnOnce(Batch) -> Taken<T, E>,
+    ) -> Result<T, E> {
         batch.check(self.spool.store())?;
-        self.instance.take(|place, _| apply(&batch.at(place)))
+        self.instance.take(|place, _| apply(batch.at(place)))
     }
 
     /// Publishes a batch, its rows in files of the named format: one that the owner reads. When it returns, the batch is

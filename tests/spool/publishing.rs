@@ -118,7 +118,7 @@ fn direct_writes_and_published_ones_share_the_places_of_an_instance() {
             }
             use lockhouse::records::Target;
             let now = "2026-01-01T00:00:00Z".parse().unwrap();
-            Taken::Yes((batch.seq, target.append_batch(batch, now, &mut || Ok(())).unwrap()))
+            Taken::Yes((batch.seq, target.append_batch(&batch, now, &mut || Ok(())).unwrap()))
         })
     };
     assert!(apply("refused", true).is_err());

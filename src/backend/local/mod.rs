@@ -27,7 +27,7 @@
 pub(crate) mod files;
 pub(crate) mod filesystem;
 mod history;
-mod layout;
+pub(crate) mod layout;
 pub(crate) mod lock;
 pub(crate) mod path;
 pub(crate) mod presence;

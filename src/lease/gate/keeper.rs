@@ -81,6 +81,7 @@ impl<B: Backend> Supervisor<B> {
         let cell = hold.cell.clone();
         let mut in_the_way = self.fsck_in_the_way.subscribe();
         shared.cell.store(Some(cell.clone()));
+        shared.closing.send_replace(false);
         shared.word.open();
         self.tell(Event::GateOpened { id: cell.terms.key.id.clone() });
         admit(waiting);
@@ -105,6 +106,7 @@ impl<B: Backend> Supervisor<B> {
             }
         }
         shared.word.close();
+        shared.closing.send_replace(true);
         self.tell(Event::GateClosing { id: cell.terms.key.id.clone(), inside: shared.word.seen().inside() });
         while !shared.word.closed_for_all() {
             shared.drained.notified().await;

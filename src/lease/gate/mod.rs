@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::coordinator::Coordinator;
 use crate::error::{Error, Result};
@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) cell: ArcSwapOption<LeaseCell>,
     /// The last one has left a closing gate.
     pub(crate) drained: Notify,
+    /// Whether the present period is over, for guards that are held for long.
+    pub(crate) closing: watch::Sender<bool>,
     #[cfg(feature = "mongo")]
     commands: mpsc::UnboundedSender<Command>,
 }
@@ -110,6 +112,7 @@ impl WriterGate {
             word: Word::closed(),
             cell: ArcSwapOption::empty(),
             drained: Notify::new(),
+            closing: watch::Sender::new(false),
             #[cfg(feature = "mongo")]
             commands: coordinator.0.commands.clone(),
         });
@@ -173,6 +176,11 @@ impl WriterGate {
         valid.then_some(guard)
     }
 
+    #[cfg(feature = "local")]
+    pub(crate) fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
     /// Where the gate is in its life.
     pub fn state(&self) -> GateState {
         let seen = self.shared.word.seen();
@@ -232,6 +240,14 @@ impl WriteGuard {
         let cell = self.cell();
         let why = cell.lost().await;
         cell.error(why)
+    }
+
+    /// Completes when the gate begins to close: an fsck waits for this guard. For a guard that is held for many writes; one
+    /// that is held for a single write leaves soon anyway.
+    pub async fn closing(&self) {
+        let mut closing = self.shared.closing.subscribe();
+        // The other side lives as long as this one.
+        let _ = closing.wait_for(|closing| *closing).await;
     }
 
     /// The generation that the lease was acquired in. To be stored beside the data and compared: it only grows.

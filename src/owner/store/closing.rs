@@ -1,0 +1,65 @@
+//! The end of an open store: what was published while nobody owned it is not left waiting for the next owner.
+
+use std::sync::Arc;
+
+use super::core::Core;
+use super::opener::Opener;
+use super::period::standing;
+use super::permit::{Permit, Permits};
+use crate::backend::local::layout::Layout;
+use crate::clock::{Clock, SystemClock};
+use crate::owner::ingest::Ingestor;
+use crate::owner::lock::{Candidate, OwnerLock};
+use crate::records::Target;
+
+/// How often it is looked once more: others may publish meanwhile, and each of them looks too when it ends.
+const ROUNDS: usize = 3;
+
+/// Ingests what is in the spool, if nobody owns the store.
+pub(super) async fn ingest_the_rest<O: Opener>(core: &Arc<Core<O>>, candidate: &Candidate, permits: &Permits) {
+    for _ in 0..ROUNDS {
+        match core.spool.listed() {
+            Ok(listed) if !listed.batches.is_empty() => {}
+            _ => return,
+        }
+        // Somebody who owns it, or begins to, does it.
+        let Ok(Some(lock)) = candidate.elect() else { return };
+        // An fsck has it; whoever opens it next ingests.
+        let Some(permit) = permits.try_enter().await else { return };
+        let done = ingest(core, &lock, permit);
+        drop(lock);
+        if !done {
+            return;
+        }
+    }
+}
+
+/// `false`: there is no use in looking again.
+fn ingest<O: Opener>(core: &Core<O>, lock: &OwnerLock, permit: Permit) -> bool {
+    let options = &core.options;
+    let Ok(Some(layout)) = Layout::read(&core.path) else { return false };
+    let file = options.opener.file(&core.path.path());
+    let mut target = match options.opener.open(&file, &layout.store_id) {
+        Ok(target) => target,
+        Err(error) => {
+            tracing::debug!(%error, "what is left in the spool stays for the next owner");
+            return false;
+        }
+    };
+    let mut ingestor = Ingestor::new(&core.spool).formats(options.formats.clone()).on_poison(options.on_poison);
+    let give_up = SystemClock.now() + options.drain_on_close;
+    let mut applied = false;
+    let more = loop {
+        let round = ingestor.round(&mut target, &mut standing(Some(lock), &permit));
+        applied |= !round.applied.is_empty();
+        if !round.more || SystemClock.now() >= give_up {
+            break round.refused.is_none() && round.paused.is_none();
+        }
+    };
+    if let Err(error) = target.checkpoint() {
+        tracing::debug!(%error, "no checkpoint; the next one who opens the file makes it");
+    }
+    drop(target);
+    drop(permit);
+    more && applied
+}
