@@ -177,7 +177,7 @@ pub(super) fn real(json: &str) -> Result<f64, Refusal> {
         shape(json) == Shape::Fraction || (number.abs() < 2f64.powi(127) && json.parse() == Ok(*number as i128))
     };
     match number.filter(exact) {
-        Some(number) if number == 0.0 => Ok(0.0),
+        Some(0.0) => Ok(0.0),
         Some(number) => Ok(number),
         None => {
             let message = format!("{} cannot be held exactly by 64 bits, floating", crate::describe::brief(json));

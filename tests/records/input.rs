@@ -178,7 +178,7 @@ fn what_somebody_else_put_on_a_table_refuses_the_entry() {
     store.applied(std::slice::from_ref(&schema), append("bad", &schema, ids(&schema, [1])));
     let other = rusqlite::Connection::open(store.path()).unwrap();
     other.execute_batch("CREATE UNIQUE INDEX theirs ON rows_order (item)").unwrap();
-    let refusal = store.refused(&[schema.clone()], append("bad", &schema, ids(&schema, [2, 1, 3])));
+    let refusal = store.refused(std::slice::from_ref(&schema), append("bad", &schema, ids(&schema, [2, 1, 3])));
     assert_eq!((refusal.kind, refusal.row), (RefusalKind::Other, Some(2)));
     assert_eq!(store.rows("bad").len(), 1);
 }

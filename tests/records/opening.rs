@@ -38,7 +38,7 @@ fn a_file_that_is_not_there_yet_is_no_error_for_who_looks() {
 fn files_are_private_and_kept_as_promised() {
     let mut store = Store::new();
     let schema = plain();
-    store.applied(&[schema.clone()], append("s", &schema, ids(&schema, [1])));
+    store.applied(std::slice::from_ref(&schema), append("s", &schema, ids(&schema, [1])));
     for suffix in ["", "-wal", "-shm"] {
         let mut path = store.path().into_os_string();
         path.push(suffix);
@@ -89,7 +89,7 @@ fn what_is_no_store_is_refused() {
 fn a_damaged_file_is_said_and_pauses_what_comes() {
     let mut store = Store::new();
     let schema = plain();
-    store.applied(&[schema.clone()], append("s", &schema, ids(&schema, 1..500)));
+    store.applied(std::slice::from_ref(&schema), append("s", &schema, ids(&schema, 1..500)));
     assert_eq!(store.target.checkpoint().unwrap(), Checkpoint::Complete);
     let path = store.path();
     // Nothing holds a lock now; the tests alone may open the file.
@@ -142,9 +142,9 @@ fn a_later_builds_file_is_refused_with_both_versions() {
 fn who_reads_is_promoted_in_place() {
     let mut store = Store::new();
     let schema = plain();
-    store.applied(&[schema.clone()], append("s", &schema, ids(&schema, [1])));
+    store.applied(std::slice::from_ref(&schema), append("s", &schema, ids(&schema, [1])));
     let mut reader = store.reader();
-    let next = batch("reader", 1, &[schema.clone()], vec![append("s", &schema, ids(&schema, [2]))]);
+    let next = batch("reader", 1, std::slice::from_ref(&schema), vec![append("s", &schema, ids(&schema, [2]))]);
     let why = pauses(reader.append_batch(&next, at(0), &mut stands));
     assert!(why.contains("readonly"), "{why}");
     let inode = std::fs::metadata(store.path()).unwrap().ino();

@@ -100,7 +100,7 @@ fn much_is_removed_bit_by_bit() {
     let mut store = Store::new();
     let (rows, streams) = (by_row(), plain());
     let many = 10_001;
-    store.apply_at(at(0), &[rows.clone()], vec![append_for("s", &rows, ids(&rows, 0..many), MINUTE)]);
+    store.apply_at(at(0), std::slice::from_ref(&rows), vec![append_for("s", &rows, ids(&rows, 0..many), MINUTE)]);
     let entries = (0..40).map(|n| append_for(&format!("t{n}"), &streams, Vec::new(), MINUTE)).collect();
     store.apply_at(at(0), &[streams], entries);
     let (mut calls, mut gone) = (0, (0, 0));

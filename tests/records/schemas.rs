@@ -58,7 +58,7 @@ fn a_batch_may_widen_a_kind_between_its_entries() {
 fn any_other_change_is_refused_by_name() {
     let mut store = Store::new();
     let schema = plain();
-    store.applied(&[schema.clone()], append("s", &schema, ids(&schema, [1])));
+    store.applied(std::slice::from_ref(&schema), append("s", &schema, ids(&schema, [1])));
     let mut renamed = plain();
     renamed.columns[1].name = "thing".to_owned();
     let mut retyped = plain();
@@ -94,8 +94,8 @@ fn kinds_that_differ_in_case_alone_are_refused() {
 fn a_new_kind_goes_with_the_entry_that_was_refused() {
     let mut store = Store::new();
     let schema = order(json!({"key": ["id"]}));
-    let refusal = store.refused(&[schema.clone()], append("s", &schema, ids(&schema, [1, 1])));
+    let refusal = store.refused(std::slice::from_ref(&schema), append("s", &schema, ids(&schema, [1, 1])));
     assert_eq!(refusal.kind, RefusalKind::DuplicateKey);
     assert!(store.target.kinds().unwrap().is_empty());
-    assert_eq!(store.applied(&[schema.clone()], append("s", &schema, ids(&schema, [1]))).stored, 1);
+    assert_eq!(store.applied(std::slice::from_ref(&schema), append("s", &schema, ids(&schema, [1]))).stored, 1);
 }

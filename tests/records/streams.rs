@@ -110,8 +110,8 @@ fn keys_may_have_several_columns_of_every_allowed_type() {
         row(&schema, json!({"a \"b\"": text, "n": n, "yes": yes, "seq": [seq]}))
     };
     let first = vec![make("x", 1, true, 1), make("x\0y", 1, true, 2), make("x\0z", 1, true, 3), make("x", 1, false, 4)];
-    assert_eq!(store.applied(&[schema.clone()], append("s", &schema, first)).stored, 4);
-    let applied = store.applied(&[schema.clone()], append("s", &schema, vec![make("x\0y", 1, true, 5)]));
+    assert_eq!(store.applied(std::slice::from_ref(&schema), append("s", &schema, first)).stored, 4);
+    let applied = store.applied(std::slice::from_ref(&schema), append("s", &schema, vec![make("x\0y", 1, true, 5)]));
     assert_eq!((applied.stored, applied.removed), (1, 1));
     let left: Vec<_> = store.rows("s").into_iter().map(|(_, row)| row["seq"][0].as_i64().unwrap()).collect();
     assert_eq!(left, [1, 3, 4, 5]);
@@ -124,7 +124,7 @@ fn streams_and_kinds_are_listed_by_name() {
     let mut zebra = plain();
     zebra.kind = "Zebra".parse().unwrap();
     for stream in ["b", "a", "C", "gone", "a:1"] {
-        store.applied(&[schema.clone()], append(stream, &schema, Vec::new()));
+        store.applied(std::slice::from_ref(&schema), append(stream, &schema, Vec::new()));
     }
     store.applied(&[zebra.clone()], append("z", &zebra, Vec::new()));
     store.applied(&[], entry("gone", Operation::Delete));
@@ -146,7 +146,7 @@ fn windows_end_where_rows_get_large_and_skip_no_row() {
     let large = "x".repeat(3 << 20);
     for id in 0..7 {
         let large = vec![row(&schema, json!({"id": id, "item": large}))];
-        store.applied(&[schema.clone()], append("s", &schema, large));
+        store.applied(std::slice::from_ref(&schema), append("s", &schema, large));
     }
     let (mut from, mut seen) = (0, Vec::new());
     loop {
@@ -169,7 +169,7 @@ fn windows_end_where_rows_get_large_and_skip_no_row() {
 fn people_find_the_rows_by_sql() {
     let mut store = Store::new();
     let schema = plain();
-    store.applied(&[schema.clone()], append("s", &schema, ids(&schema, [5])));
+    store.applied(std::slice::from_ref(&schema), append("s", &schema, ids(&schema, [5])));
     let found: (String, i64, i64) = rusqlite::Connection::open(store.path())
         .unwrap()
         .query_row("SELECT _stream, _seq, id FROM view_order WHERE item = 'item 5'", [], |row| {
