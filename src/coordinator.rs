@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::holder::Holder;
 use crate::lease::command::{ClearRequest, Command, FsckRequest, Reply, WriterRequest};
 use crate::lease::status::{HistoryEntry, Status};
-use crate::lease::{Event, GateOptions, WriterGate, events};
+use crate::lease::{Event, GateOptions, Measures, WriterGate, events};
 use crate::request::{AcquireFsck, AcquireWriter, Clear};
 use crate::store_url::{StoreName, StoreUrl};
 use crate::timing::LeaseTiming;
@@ -204,6 +204,16 @@ impl Coordinator {
     /// events behind misses the oldest.
     pub fn events(&self) -> BoxStream<'static, Event> {
         events::stream(self.0.events.subscribe())
+    }
+
+    /// What this coordinator has counted so far. Answered by the watchdog of its supervisor in its next round, so an
+    /// answer is a sign of life of both; while they hang there is none.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` after [`Coordinator::shutdown`].
+    pub async fn measures(&self) -> Result<Measures> {
+        self.ask(Command::Measure).await
     }
 
     /// Gives every lease back, waits until the store has confirmed all of it, and ends the supervisor. Leases

@@ -25,7 +25,7 @@
 //! # Map
 //!
 //! [`Coordinator`] and its verbs: `init`, `acquire_writer`, `acquire_fsck`, `clear_stale_lock`,
-//! `prune_stale_writers`, `status`, `history`, `events`, `shutdown`. [`Error`] and [`ErrorKind`] say what to do
+//! `prune_stale_writers`, `status`, `history`, `events`, `measures`, `shutdown`. [`Error`] and [`ErrorKind`] say what to do
 //! when one fails. [`LeaseTiming`] has the numbers, [`clock`] what measures them.
 //!
 //! `records` (feature `local`) has append-only streams of rows: what is written to them travels in batches, each applied
@@ -86,6 +86,7 @@ pub use error::{DrainTimeout, Error, ErrorKind, Failure, LeaseLost, Locked, Loss
 pub use fence::FencedError;
 pub use holder::Holder;
 pub use lease::status::{HistoryEntry, LeaseInfo, LeaseKind, LeaseState, Phase, Status, StoreState};
+pub use lease::{AcquireOutcome, DrainMeasures, GateMeasures, HeldLease, LATENCY_BOUNDS, Latency, Measures};
 pub use lease::{Cleared, DrainProgress, Event, FsckLease, Lease, WriterLease};
 pub use lease::{GateOptions, GateState, OnFsck, Watch, WriteGuard, WriterGate};
 pub use request::{AcquireFsck, AcquireWriter, Clear};

@@ -13,6 +13,7 @@ use crate::lease::Hold;
 use crate::lease::dead::Cleared;
 use crate::lease::drain::DrainProgress;
 use crate::lease::gate::GateParts;
+use crate::lease::measures::Measures;
 use crate::lease::status::{HistoryEntry, Status};
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
@@ -57,6 +58,7 @@ pub(crate) enum Command {
     Clear(ClearRequest, Reply<Cleared>),
     Prune(ClearRequest, Reply<Cleared>),
     Status(Reply<Status>),
+    Measure(Reply<Measures>),
     History(Reply<Vec<HistoryEntry>>),
     Record(HistoryLine, Reply<()>),
     Refresh {

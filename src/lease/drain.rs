@@ -4,6 +4,7 @@
 //! polling writers starve the fsck.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -13,6 +14,8 @@ use crate::clock::Moment;
 use crate::error::{DrainTimeout, Error, Locked, LossReason, Result};
 use crate::lease::attempt::Attempt;
 use crate::lease::command::FsckRequest;
+use crate::lease::events::Event;
+use crate::lease::measures::DrainMeasures;
 use crate::lease::pulse::PulseWatch;
 use crate::lease::rules::Rule;
 use crate::lease::state::LeaseCell;
@@ -84,11 +87,12 @@ struct Left<'a, P> {
 impl<B: Backend> Supervisor<B> {
     /// Waits until no writer of the first look is left, nor a fence of anybody else.
     pub(crate) async fn drain(
-        &self,
+        self: &Rc<Self>,
         attempt: &mut Attempt<B>,
         cell: &LeaseCell,
         request: &FsckRequest,
     ) -> Result<Drained> {
+        let _counted = self.count_drain();
         let began = self.clock.now();
         let give_up = began + request.drain_budget;
         let (mut generation, mut look) = self.look(attempt, cell, give_up, Detail::Full).await?;
@@ -276,16 +280,24 @@ impl<B: Backend> Supervisor<B> {
     }
 
     fn report(&self, drain: &Drain<B::Pulse>, listed: &[Listed], request: &FsckRequest, now: Moment) {
+        let (elapsed, budget) = (now.since(drain.began), drain.give_up.since(drain.began));
+        let stale = listed.iter().filter(|writer| writer.stale).count();
+        let (waiting_for, turned_away) = (listed.len(), drain.turned_away.len());
+        let seen = DrainMeasures { waiting_for, stale, turned_away, elapsed, budget };
+        let news = self.counts.borrow_mut().drain(drain.began, seen);
+        if news {
+            self.tell(Event::Draining { waiting_for, stale, turned_away, elapsed, budget });
+        }
         let Some(listener) = &request.progress else {
             return;
         };
         let progress = DrainProgress {
             waiting_for: listed.iter().filter_map(|writer| drain.first.get(&writer.id)).cloned().collect(),
-            stale: listed.iter().filter(|writer| writer.stale).count(),
-            turned_away: drain.turned_away.len(),
+            stale,
+            turned_away,
             waiting_for_fences: listed.is_empty() && drain.fences,
-            elapsed: now.since(drain.began),
-            budget: drain.give_up.since(drain.began),
+            elapsed,
+            budget,
         };
         // Nobody has to listen.
         let _ = listener.send(progress);

@@ -77,6 +77,21 @@ pub enum Event {
         /// The lease in the way.
         behind: Box<LeaseInfo>,
     },
+    /// A drain of this coordinator looked, and found other numbers than before.
+    Draining {
+        /// The writers of the first look that are still there.
+        waiting_for: usize,
+        /// How many of them are stale or malformed: they will not leave by themselves.
+        stale: usize,
+        /// How many writers came after the fsck and had to withdraw.
+        turned_away: usize,
+        /// Time since the fsck lease was installed.
+        #[serde(rename = "elapsed_ms", serialize_with = "crate::lease::status::as_millis")]
+        elapsed: Duration,
+        /// How long the drain may take.
+        #[serde(rename = "budget_ms", serialize_with = "crate::lease::status::as_millis")]
+        budget: Duration,
+    },
     /// A verb watches leases that look dead before it believes so.
     Watching {
         /// The leases watched.

@@ -37,7 +37,8 @@
 //!
 //! `supervisor` runs everything on its thread; `writer`, `fsck` and `drain` acquire; `renew` keeps alive and
 //! watches deadlines; `release` gives back and withdraws; `dead` clears; `look` shows; `state` is one lease;
-//! `gate` shares one lease; `slots` has the fence documents of one; `rules` names what must never be left out.
+//! `gate` shares one lease; `slots` has the fence documents of one; `measures` counts; `rules` names what must never be
+//! left out.
 
 pub(crate) mod attempt;
 pub(crate) mod command;
@@ -48,6 +49,7 @@ mod fsck;
 pub(crate) mod gate;
 mod guard;
 mod look;
+pub(crate) mod measures;
 mod pulse;
 mod release;
 mod renew;
@@ -68,6 +70,7 @@ pub use events::Event;
 pub use gate::{GateOptions, GateState, OnFsck, WriteGuard, WriterGate};
 pub(crate) use guard::Hold;
 pub use guard::{FsckLease, Lease, WriterLease};
+pub use measures::{AcquireOutcome, DrainMeasures, GateMeasures, HeldLease, LATENCY_BOUNDS, Latency, Measures};
 #[cfg(test)]
 pub(crate) use rules::Rules;
 pub use watch::Watch;

@@ -75,6 +75,7 @@ impl<B: Backend> Supervisor<B> {
     /// The watchdog. Never ends.
     pub(crate) async fn watch_deadlines(self: Rc<Self>) {
         loop {
+            self.answer_measurers();
             let next = self
                 .living()
                 .iter()
@@ -195,6 +196,7 @@ impl<B: Backend> Supervisor<B> {
         let keys: Vec<LeaseKey> = chunk.iter().map(|cell| cell.terms.key.clone()).collect();
         let sent = self.clock.now();
         let refreshed = self.call_for(self.timing.refresh_limit(), self.backend.refresh(&keys)).await;
+        self.counts.borrow_mut().heartbeat(self.clock.now().since(sent), refreshed.is_ok());
         (chunk, keys, sent, refreshed)
     }
 

@@ -21,6 +21,7 @@ use crate::holder::Holder;
 use crate::lease::Hold;
 use crate::lease::command::{Command, Reply};
 use crate::lease::events::Event;
+use crate::lease::measures::{Counts, Measures};
 use crate::lease::release::GivenBack;
 use crate::lease::rules::Rules;
 use crate::lease::slots::Fencing;
@@ -59,6 +60,9 @@ pub(crate) struct Supervisor<B: Backend> {
     pub(crate) added: Notify,
     pub(crate) added_to_watch: Notify,
     pub(crate) given_back: RefCell<GivenBack>,
+    pub(crate) counts: RefCell<Counts>,
+    /// Who wants a snapshot of the counts.
+    pub(crate) to_measure: RefCell<Vec<Reply<Measures>>>,
     /// Deletes and history lines that the store has not confirmed, and commands that are being served.
     pub(crate) pending: Cell<usize>,
     pub(crate) settled: Notify,
@@ -104,6 +108,8 @@ impl<B: Backend> Supervisor<B> {
             added: Notify::new(),
             added_to_watch: Notify::new(),
             given_back: RefCell::default(),
+            counts: RefCell::default(),
+            to_measure: RefCell::default(),
             pending: Cell::new(0),
             settled: Notify::new(),
             hurry: Cell::new(false),
@@ -167,12 +173,17 @@ impl<B: Backend> Supervisor<B> {
         match command {
             Command::Init(reply) => self.answer(reply, async |this| this.init().await),
             Command::Writer(request, reply) => {
-                self.answer(reply, async move |this| this.acquire_writer(&request).await)
+                self.answer(reply, async move |this| {
+                    this.measured(LeaseKind::Writer, this.acquire_writer(&request)).await
+                });
             }
-            Command::Fsck(request, reply) => self.answer(reply, async move |this| this.acquire_fsck(&request).await),
+            Command::Fsck(request, reply) => {
+                self.answer(reply, async move |this| this.measured(LeaseKind::Fsck, this.acquire_fsck(&request)).await)
+            }
             Command::Clear(request, reply) => self.answer(reply, async move |this| this.clear(&request).await),
             Command::Prune(request, reply) => self.answer(reply, async move |this| this.prune(&request).await),
             Command::Status(reply) => self.answer(reply, async |this| this.status().await),
+            Command::Measure(reply) => self.measure(reply),
             Command::History(reply) => self.answer(reply, async |this| this.history().await),
             Command::Record(line, reply) => {
                 self.answer(reply, async move |this| {
@@ -311,6 +322,7 @@ impl<B: Backend> Supervisor<B> {
     }
 
     pub(crate) fn tell(&self, event: Event) {
+        self.counts.borrow_mut().event(&event);
         // Nobody has to listen.
         let _ = self.events.send(event);
     }

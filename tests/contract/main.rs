@@ -10,6 +10,7 @@ mod gating;
 mod holding;
 mod leaving;
 mod looking;
+mod measuring;
 mod store;
 
 /// Makes a test of every named promise for every kind of store; those behind `aging` only for the kinds that know
@@ -118,5 +119,15 @@ mod on {
         aging:
         a_status_shows_everything,
         the_history_tells_what_was_done;
+    );
+
+    contract!(
+        measuring:
+        an_acquisition_that_nobody_waits_for_is_counted_as_withdrawn,
+        the_entries_of_gates_are_counted,
+        an_ended_coordinator_shows_no_sign_of_life;
+        aging:
+        acquisitions_and_leases_are_counted,
+        what_fails_and_what_is_lost_is_counted;
     );
 }

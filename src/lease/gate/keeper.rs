@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::lease::Hold;
 use crate::lease::command::WriterRequest;
 use crate::lease::events::Event;
+use crate::lease::status::LeaseKind;
 use crate::lease::supervisor::Supervisor;
 use crate::lease::wait::held;
 
@@ -24,13 +25,17 @@ impl<B: Backend> Supervisor<B> {
     /// Keeps a gate until its last handle is dropped.
     pub(crate) async fn keep_gate(self: Rc<Self>, parts: GateParts) {
         let GateParts { shared, options, mut entries } = parts;
+        self.counts.borrow_mut().gate(&shared);
         let mut waiting: Vec<Entry> = Vec::new();
         loop {
             waiting.retain(|entry| !entry.reply.is_closed());
             if waiting.is_empty() {
                 match entries.recv().await {
-                    Some(entry) => waiting.push(entry),
-                    None => return,
+                    Some(entry) => {
+                        self.counts.borrow_mut().gate_wait();
+                        waiting.push(entry);
+                    }
+                    None => return self.counts.borrow_mut().count_entries(),
                 }
                 continue;
             }
@@ -58,13 +63,16 @@ impl<B: Backend> Supervisor<B> {
         };
         let (label, reason) = (options.label.clone(), options.reason.clone());
         let request = WriterRequest { wait, label, reason, gated: true };
-        let mut acquiring = std::pin::pin!(self.acquire_writer(&request));
+        let mut acquiring = std::pin::pin!(self.measured(LeaseKind::Writer, self.acquire_writer(&request)));
         loop {
             tokio::select! {
                 biased;
                 acquired = &mut acquiring => return Some(acquired),
                 () = all_gone(waiting) => return None,
-                entry = entries.recv() => waiting.push(entry?),
+                entry = entries.recv() => {
+                    waiting.push(entry?);
+                    self.counts.borrow_mut().gate_wait();
+                }
             }
         }
     }

@@ -106,16 +106,25 @@ pub struct WriterGate {
     coordinator: Coordinator,
 }
 
-impl WriterGate {
-    pub(crate) fn new(coordinator: Coordinator, options: GateOptions) -> WriterGate {
-        let shared = Arc::new(Shared {
+impl Shared {
+    pub(crate) fn closed(#[cfg(feature = "mongo")] commands: mpsc::UnboundedSender<Command>) -> Shared {
+        Shared {
             word: Word::closed(),
             cell: ArcSwapOption::empty(),
             drained: Notify::new(),
             closing: watch::Sender::new(false),
             #[cfg(feature = "mongo")]
-            commands: coordinator.0.commands.clone(),
-        });
+            commands,
+        }
+    }
+}
+
+impl WriterGate {
+    pub(crate) fn new(coordinator: Coordinator, options: GateOptions) -> WriterGate {
+        let shared = Arc::new(Shared::closed(
+            #[cfg(feature = "mongo")]
+            coordinator.0.commands.clone(),
+        ));
         let (entries, receiver) = mpsc::unbounded_channel();
         // A supervisor that is gone answers no entry, and each of them says so.
         let _ = coordinator.send(Command::Gate(GateParts { shared: shared.clone(), options, entries: receiver }));

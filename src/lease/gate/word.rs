@@ -52,6 +52,16 @@ impl Seen {
         self.0 & INSIDE
     }
 
+    /// Who got in so far, in as many bits as there are.
+    pub(crate) fn entries(self) -> u64 {
+        (self.0 & ENTRIES) / ENTRY
+    }
+
+    /// Who got in since there were so many.
+    pub(crate) fn entries_since(self, before: u64) -> u64 {
+        self.entries().wrapping_sub(before) & (ENTRIES / ENTRY)
+    }
+
     pub(crate) fn is_open(self) -> bool {
         self.0 & STATE == OPEN
     }
@@ -162,6 +172,7 @@ mod tests {
         let word = Word(AtomicU64::new(OPEN | ENTRIES | 3));
         assert!(word.enter());
         assert_eq!(word.seen(), Seen(OPEN | 4));
+        assert_eq!(word.seen().entries_since(Seen(ENTRIES).entries()), 1);
     }
 
     impl Cell for loom::sync::atomic::AtomicU64 {
