@@ -70,7 +70,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 }
 
 /// The machine's wall clock, to be shown to people. It can be anything: nothing decides by it.
-#[cfg(feature = "local")]
+#[cfg(any(feature = "local", feature = "service"))]
 #[expect(clippy::disallowed_methods, reason = "the one home of clocks")]
 pub(crate) fn wall() -> jiff::Timestamp {
     jiff::Timestamp::now()

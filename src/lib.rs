@@ -70,6 +70,8 @@ pub mod owner;
 #[cfg(feature = "local")]
 pub mod records;
 mod request;
+#[cfg(feature = "service")]
+pub mod service;
 #[cfg(feature = "local")]
 pub mod spool;
 mod store_url;

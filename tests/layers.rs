@@ -1,5 +1,5 @@
 //! Imports only ever point down the picture in the design: the program uses the library's public face, the
-//! owner uses the engine and the local backend, the engine knows backends only through their trait, and a backend
+//! service is a client of the public face, the owner uses the engine and the local backend, the engine knows backends only through their trait, and a backend
 //! knows nothing of the engine but the words it answers in.
 
 use std::fs;
@@ -8,12 +8,20 @@ use std::path::{Path, PathBuf};
 /// What the files below a folder may not name.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/cli", &["crate::lease", "crate::backend", "crate::coordinator", "crate::connect", "crate::request"]),
-    ("src/owner", &["crate::cli", "crate::backend::mongo", "mongodb::", "bson::", "crate::lease::supervisor"]),
+    (
+        "src/service",
+        &["crate::cli", "crate::lease", "crate::backend", "crate::coordinator", "crate::connect", "crate::request"],
+    ),
+    (
+        "src/owner",
+        &["crate::cli", "crate::service", "crate::backend::mongo", "mongodb::", "bson::", "crate::lease::supervisor"],
+    ),
     // Records know the store by its path, and who may write by being told.
     (
         "src/records",
         &[
             "crate::cli",
+            "crate::service",
             "crate::owner",
             "crate::spool",
             "crate::lease",
@@ -27,6 +35,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         "src/spool",
         &[
             "crate::cli",
+            "crate::service",
             "crate::owner",
             "crate::lease",
             "crate::backend::mongo",
@@ -41,11 +50,23 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         "src/owner/ingest",
         &["crate::lease", "crate::backend", "crate::coordinator", "crate::records::sqlite", "super::super", "tokio::"],
     ),
-    ("src/lease", &["crate::cli", "crate::owner", "crate::spool", "crate::backend::mongo", "mongodb::", "bson::"]),
+    (
+        "src/lease",
+        &[
+            "crate::cli",
+            "crate::service",
+            "crate::owner",
+            "crate::spool",
+            "crate::backend::mongo",
+            "mongodb::",
+            "bson::",
+        ],
+    ),
     (
         "src/backend",
         &[
             "crate::cli",
+            "crate::service",
             "crate::owner",
             "crate::spool",
             "crate::coordinator",
@@ -54,8 +75,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "crate::lease::supervisor",
         ],
     ),
-    ("src/coordinator.rs", &["crate::owner"]),
-    ("src/connect.rs", &["crate::owner"]),
+    ("src/coordinator.rs", &["crate::owner", "crate::service"]),
+    ("src/connect.rs", &["crate::owner", "crate::service"]),
     ("src/clock.rs", &["crate::lease", "crate::backend", "crate::error"]),
     ("src/timing.rs", &["crate::lease", "crate::backend", "crate::clock"]),
     // An error carries what a look showed, of the leases and of the owner, and knows nothing else of them.
