@@ -103,6 +103,11 @@ pub(crate) enum Command {
     Prune(ClearArgs),
     /// Shows the audit trail, oldest first.
     History,
+    /// Answers over HTTP what it sees of the store: health, readiness, metrics, status, events, and a page.
+    ///
+    /// Takes no lease and writes nothing. It goes on while the store is away, and says so.
+    #[cfg(feature = "service")]
+    Serve(super::listen::ServeArgs),
     /// The one process that writes a local store.
     #[cfg(feature = "local")]
     #[command(subcommand)]
@@ -160,6 +165,10 @@ pub(crate) struct Job {
     /// What the command had asked the server to do may still be running there.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) settle: Option<Duration>,
+
+    #[cfg(feature = "service")]
+    #[command(flatten)]
+    pub(crate) listen: super::listen::ListenArgs,
 
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]

@@ -9,6 +9,7 @@
 //! | `exit` | failures and exit codes |
 //! | `run`, `fsck` | a command under a lease: `acquire` gets it, `wait` tells who is in the way, `wrap` does the rest |
 //! | `owner` | the one process that writes a local store |
+//! | `listen`, `serve` | answering over HTTP, beside a command or alone |
 //! | `child`, `signals`, `terminal` | the command as a process |
 //! | `status`, `clear`, `history`, `init`, `demo`, `completions`, `man` | the other commands |
 //!
@@ -27,12 +28,16 @@ mod exit;
 mod fsck;
 mod history;
 mod init;
+#[cfg(feature = "service")]
+mod listen;
 mod log;
 mod man;
 mod output;
 #[cfg(feature = "local")]
 mod owner;
 mod run;
+#[cfg(feature = "service")]
+mod serve;
 mod signals;
 mod status;
 mod store;
@@ -53,6 +58,9 @@ struct Context {
     global: args::Global,
     console: Console,
     signals: Signals,
+    /// The service beside a command under a lease.
+    #[cfg(feature = "service")]
+    beside: Option<listen::Beside>,
 }
 
 /// Runs the program and returns its exit code.
@@ -78,11 +86,21 @@ pub(crate) fn main() -> i32 {
     };
     let console = Console::start(cli.global.json);
     log::start(&console, cli.global.verbose);
-    let mut context = Context { global: cli.global, console: console.clone(), signals };
+    let mut context = Context {
+        global: cli.global,
+        console: console.clone(),
+        signals,
+        #[cfg(feature = "service")]
+        beside: None,
+    };
     let result = match runtime() {
         Ok(runtime) => runtime.block_on(dispatch(&mut context, cli.command)),
         Err(error) => Err(Failure::system("the runtime cannot be started", error)),
     };
+    #[cfg(feature = "service")]
+    if let Some(beside) = context.beside.take() {
+        beside.finish(&result);
+    }
     let code = match result {
         Ok(code) => code,
         Err(failure) => {
@@ -108,6 +126,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<i32, Failur
         Command::Clear(args) => clear::clear(context, &args, clear::Verb::Clear).await,
         Command::Prune(args) => clear::clear(context, &args, clear::Verb::Prune).await,
         Command::History => interruptible(context, history::history).await,
+        #[cfg(feature = "service")]
+        Command::Serve(args) => serve::serve(context, args).await,
         #[cfg(feature = "local")]
         Command::Owner(command) => owner::owner(context, command).await,
         Command::Demo => demo::demo(context).await,

@@ -29,12 +29,12 @@ pub(crate) struct Store {
     pub(crate) local: bool,
 }
 
-/// Connects.
+/// The store that was given, and how to connect to it.
 ///
 /// # Errors
 ///
-/// `Usage` without a store; what [`lockhouse::CoordinatorBuilder::connect`] says.
-pub(crate) async fn open(global: &Global, console: &Console, job: Option<&Job>) -> Result<Store, Failure> {
+/// `Usage` without a store, `Invalid` if its URL names none.
+pub(crate) fn given(global: &Global) -> Result<(StoreUrl, CoordinatorBuilder), Failure> {
     let Some(url) = &global.store else {
         return Err(none_given());
     };
@@ -49,6 +49,17 @@ pub(crate) async fn open(global: &Global, console: &Console, job: Option<&Job>) 
     if let Some(collection) = &global.collection {
         builder = builder.collection(collection);
     }
+    Ok((parsed, builder))
+}
+
+/// Connects.
+///
+/// # Errors
+///
+/// As [`given`]; what [`lockhouse::CoordinatorBuilder::connect`] says.
+pub(crate) async fn open(global: &Global, console: &Console, job: Option<&Job>) -> Result<Store, Failure> {
+    let (parsed, mut builder) = given(global)?;
+    let url = global.store.clone().unwrap_or_default();
     if let Some(job) = job {
         builder = builder.label(label(job)).watch(job.watch.into());
     }
@@ -56,7 +67,7 @@ pub(crate) async fn open(global: &Global, console: &Console, job: Option<&Job>) 
     let (url, local) = match &parsed {
         // A command may change its directory before it looks for the store.
         StoreUrl::Local(path) => (std::path::absolute(path).unwrap_or_else(|_| path.clone()).into_os_string(), true),
-        StoreUrl::Mongo(_) => (url.clone(), false),
+        StoreUrl::Mongo(_) => (url, false),
     };
     Ok(Store { coordinator, url, local })
 }
@@ -96,8 +107,16 @@ impl Store {
     ///
     /// As [`open`]; `Invalid` under an enclosing lease on the same store.
     pub(crate) async fn for_lease(context: &mut Context, job: &Job) -> Result<Store, Failure> {
+        #[cfg(feature = "service")]
+        {
+            context.beside = super::listen::Beside::start(context, &job.listen)?;
+        }
         let connecting = async {
             let store = open(&context.global, &context.console, Some(job)).await?;
+            #[cfg(feature = "service")]
+            if let Some(beside) = &context.beside {
+                beside.connected(&store.coordinator);
+            }
             store.refuse_within_own_lease().await?;
             Ok(store)
         };

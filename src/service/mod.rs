@@ -41,7 +41,7 @@ use axum::extract::FromRef;
 use axum::routing::get;
 use futures::future::BoxFuture;
 
-use crate::{Coordinator, Result, StoreName};
+use crate::{Coordinator, Result, StoreName, StoreUrl};
 
 pub use access::{Access, Token};
 pub use serve::{Limits, serve};
@@ -88,17 +88,17 @@ pub fn router(coordinator: &Coordinator, options: Options) -> Router {
     routes(store, Connect::Done(connected), options)
 }
 
-/// As [`router`], before there is a coordinator: `connect` is called until it succeeds, and until then the service is
-/// healthy and not ready, and says why.
+/// As [`router`], before there is a coordinator on the store of this URL: `connect` is called until it succeeds, and
+/// until then the service is healthy and not ready, and says why.
 ///
 /// # Panics
 ///
 /// Outside a tokio runtime with time.
-pub fn router_while_connecting<F>(store: StoreName, mut connect: F, options: Options) -> Router
+pub fn router_while_connecting<F>(url: &StoreUrl, mut connect: F, options: Options) -> Router
 where
     F: FnMut() -> BoxFuture<'static, Result<Coordinator>> + Send + 'static,
 {
-    routes(store, Connect::Trying(Box::new(move || connect())), options)
+    routes(StoreName::new(url.to_string()), Connect::Trying(Box::new(move || connect())), options)
 }
 
 fn routes(store: StoreName, connect: Connect, options: Options) -> Router {

@@ -175,6 +175,11 @@ impl Watched {
 
     fn publish(&self, seen: Seen) {
         let before = self.seen.load_full();
+        match (&before.trouble, &seen.trouble) {
+            (None, Some(trouble)) => tracing::warn!(error = trouble.message, "the store does not answer"),
+            (Some(_), None) => tracing::warn!(store = %self.store, "the store answers again"),
+            _ => {}
+        }
         for what in news::between(&before, &seen) {
             self.log.add(what);
         }

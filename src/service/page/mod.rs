@@ -53,9 +53,12 @@ pub(crate) struct Part {
 
 /// The handler.
 pub(crate) async fn page(State(watched): State<Arc<Watched>>, Query(part): Query<Part>) -> Response {
+    let seen = watched.seen();
+    // A store knows its own name better than whoever has not reached it yet.
+    let store = seen.look.as_ref().map_or(&watched.store, |look| &look.status.store);
     let view = View {
-        store: printable(watched.store.as_str()),
-        seen: watched.seen(),
+        store: printable(store.as_str()),
+        seen: seen.clone(),
         measures: watched.measures(),
         timeline: watched.timeline(),
     };
