@@ -43,6 +43,11 @@ need_faketime() {
         install faketime
 }
 
+# For the tests of the page.
+need_chromium() {
+    [ -n "${LOCKHOUSE_TEST_CHROMEDRIVER:-}" ] || command -v chromedriver >/dev/null || install chromium chromium-driver
+}
+
 # Sets $mongod: the tests start servers of their own with it.
 find_mongod() {
     if [ -n "${LOCKHOUSE_TEST_MONGOD:-}" ]; then

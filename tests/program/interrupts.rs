@@ -3,7 +3,8 @@
 use mongodb::bson::doc;
 use nix::sys::signal::Signal;
 
-use super::program::{FOR_LONG, STALE, Store, UNTIL_EOF, lives};
+use super::program::{FOR_LONG, STALE, Store, UNTIL_EOF};
+use super::support::running::lives;
 
 #[test]
 fn while_it_waits() {

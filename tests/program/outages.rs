@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::program::{FOR_LONG, STALE, Store, lives};
+use super::program::{FOR_LONG, STALE, Store};
 use super::support::poll::eventually_blocking;
+use super::support::running::lives;
 
 #[test]
 fn the_command_is_dead_before_its_lease_is_stale() {

@@ -13,7 +13,7 @@ use super::support::database::{TestDatabase, database};
 use super::support::failpoint::FailPoint;
 use super::support::poll::eventually_blocking;
 use super::support::proxy::Proxy;
-pub(crate) use super::support::running::{FOR_LONG, Finished, PATIENCE, Running, UNTIL_EOF, lives, program};
+pub(crate) use super::support::running::{FOR_LONG, Finished, PATIENCE, Running, UNTIL_EOF, program};
 
 /// The stale age of every lease here: 500 ms × 4.
 pub(crate) const STALE: Duration = Duration::from_secs(2);

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use mongodb::bson::doc;
 
-use super::program::{FOR_LONG, STALE, Store, UNTIL_EOF, lives};
+use super::program::{FOR_LONG, STALE, Store, UNTIL_EOF};
 use super::support::poll::eventually_blocking;
+use super::support::running::lives;
 
 #[test]
 fn the_commands_exit_code_passes_through() {

@@ -108,6 +108,11 @@ impl Running {
         self.out.text()
     }
 
+    /// What it has said so far.
+    pub(crate) fn err(&self) -> String {
+        self.err.text()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).unwrap();
     }
