@@ -37,7 +37,7 @@ def main():
     until("the driver", lambda: ask(f"{driver}/status")["ready"])
     # As the tests of the page start it.
     options = {"args": ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
-                        "--hide-scrollbars", "--force-device-scale-factor=1", "--window-size=1280,1060"]}
+                        "--hide-scrollbars", "--force-device-scale-factor=1", "--window-size=1280,1340"]}
     if os.environ.get("LOCKHOUSE_TEST_CHROMIUM"):
         options["binary"] = os.environ["LOCKHOUSE_TEST_CHROMIUM"]
     capabilities = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}}
