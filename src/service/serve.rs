@@ -120,8 +120,8 @@ async fn pause(duration: Duration) {
 async fn attend(stream: TcpStream, place: Place, router: Router, limits: Limits, closing: Closing) {
     // Small answers leave at once.
     let _ = stream.set_nodelay(true);
-    let io = TokioIo::new(Patience::new(stream, limits.stall));
     let place = Arc::new(place);
+    let io = TokioIo::new(Patience::new(stream, limits.stall, place.clone()));
     let (at, told) = (place.clone(), closing.clone());
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (router, place, closing) = (router.clone(), at.clone(), told.clone());

@@ -102,7 +102,11 @@ fn a_client_that_takes_nothing_is_let_go() {
     let greedy: Vec<_> = (0..2)
         .map(|_| {
             let mut stream = connect(served.address);
-            write!(stream, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            // More than the kernel keeps for a reader.
+            let request = "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(10);
+            stream.write_all(request.as_bytes()).unwrap();
+            // It is being answered, and reads no further.
+            stream.peek(&mut [0]).unwrap();
             stream
         })
         .collect();

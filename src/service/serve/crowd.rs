@@ -118,7 +118,7 @@ impl Drop for Busy {
     }
 }
 
-/// A body that keeps its connection's place until it has been sent.
+/// A body that keeps its connection's place until it has been made.
 #[derive(Debug)]
 pub(super) struct Answered {
     body: Body,

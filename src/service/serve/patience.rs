@@ -1,26 +1,30 @@
-//! A connection whose writing may stand still only for so long: who takes nothing of its answer is let go.
+//! A connection whose writing may stand still only for so long: who takes nothing of its answer is let go. Until then it is
+//! being answered, also when all of the answer is made and waits to be sent.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::crowd::{Busy, Place};
 use crate::clock::{Clock, SystemClock};
 
 /// A stream with a limit for stalls of its writing.
 pub(super) struct Patience<S> {
     stream: S,
     limit: Duration,
+    place: Arc<Place>,
     /// The end of the stall that goes on.
-    stalled: Option<BoxFuture<'static, ()>>,
+    stalled: Option<(BoxFuture<'static, ()>, Busy)>,
 }
 
 impl<S> Patience<S> {
-    pub(super) fn new(stream: S, limit: Duration) -> Patience<S> {
-        Patience { stream, limit, stalled: None }
+    pub(super) fn new(stream: S, limit: Duration, place: Arc<Place>) -> Patience<S> {
+        Patience { stream, limit, place, stalled: None }
     }
 
     /// What came of a write, or an error if it has come to nothing for too long.
@@ -29,9 +33,10 @@ impl<S> Patience<S> {
             self.stalled = None;
             return wrote;
         }
-        let limit = self.limit;
-        let stalled = self.stalled.get_or_insert_with(|| SystemClock.sleep_until(SystemClock.now() + limit));
-        ready!(stalled.as_mut().poll(context));
+        let (limit, place) = (self.limit, &self.place);
+        let begin = || (SystemClock.sleep_until(SystemClock.now() + limit), Place::busy(place));
+        let (end, _) = self.stalled.get_or_insert_with(begin);
+        ready!(end.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
     }
 }
