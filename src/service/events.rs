@@ -160,21 +160,12 @@ pub(crate) async fn events(
     let from = watched.log.after(last);
     let happened = happened(watched.clone(), from, listener);
     let stream = match wanted.looks {
-        true => stream::select_with_strategy(happened.map(Some), looks(&watched).map(Some), |(): &mut ()| {
-            stream::PollNext::Left
-        })
-        .boxed(),
-        false => happened.map(Some).boxed(),
+        true => stream::select_with_strategy(happened, looks(&watched), |(): &mut ()| stream::PollNext::Left).boxed(),
+        false => happened.boxed(),
     };
     // The end of the events ends it, whatever else could come.
-    let stream = stream.take_while(|item| std::future::ready(!matches!(item, Some(Item::Missed)))).filter_map(
-        |item| async move {
-            match item {
-                Some(Item::Event(event)) => Some(Ok::<Event, Infallible>(event)),
-                _ => None,
-            }
-        },
-    );
+    let stream = stream.take_while(|event| std::future::ready(event.is_some()));
+    let stream = stream.filter_map(std::future::ready).map(Ok::<Event, Infallible>);
     let stream = stream.take_until(async move {
         match closing {
             Some(Extension(closing)) => closing.begun().await,
@@ -188,12 +179,8 @@ pub(crate) async fn events(
     response
 }
 
-enum Item {
-    Event(Event),
-    Missed,
-}
-
-fn happened(watched: Arc<Watched>, from: u64, listener: Listener) -> impl Stream<Item = Item> + Send {
+/// The events from `from` on; `None` for a listener who has fallen too far behind.
+fn happened(watched: Arc<Watched>, from: u64, listener: Listener) -> impl Stream<Item = Option<Event>> + Send {
     let newest = watched.log.newest.subscribe();
     stream::unfold((watched, newest, from, listener), |(watched, mut newest, number, listener)| async move {
         loop {
@@ -202,20 +189,20 @@ fn happened(watched: Arc<Watched>, from: u64, listener: Listener) -> impl Stream
                 Next::Entry(entry) => {
                     let id = format!("{}-{}", watched.log.run, entry.number);
                     let event = Event::default().id(id).event(&entry.name).data(&entry.text);
-                    return Some((Item::Event(event), (watched, newest, number + 1, listener)));
+                    return Some((Some(event), (watched, newest, number + 1, listener)));
                 }
-                Next::Missed => return Some((Item::Missed, (watched, newest, number, listener))),
+                Next::Missed => return Some((None, (watched, newest, number, listener))),
                 Next::NotYet => newest.changed().await.ok()?,
             }
         }
     })
 }
 
-fn looks(watched: &Watched) -> impl Stream<Item = Item> + Send + use<> {
+fn looks(watched: &Watched) -> impl Stream<Item = Option<Event>> + Send + use<> {
     stream::unfold(watched.looks(), |mut looks| async move {
         looks.changed().await.ok()?;
         let look = json!({"look": *looks.borrow_and_update()});
-        Some((Item::Event(Event::default().event("look").data(look.to_string())), looks))
+        Some((Some(Event::default().event("look").data(look.to_string())), looks))
     })
 }
 

@@ -52,8 +52,8 @@ use watch::{Connect, Watched, Watching};
 pub struct Options {
     /// Who may ask.
     pub access: Access,
-    /// How often the store is looked at: a second, unless a look takes long. Looking never takes more than a tenth of
-    /// the time.
+    /// How often the store is looked at: not more often than every 100 ms, and less often where a look takes long, so
+    /// that looking never takes more than a tenth of the time.
     pub every: Duration,
     /// Where a local store is, so that its owner is shown too.
     pub path: Option<PathBuf>,

@@ -82,7 +82,11 @@ impl Look {
 
     /// The JSON of the status, made once for all who ask.
     pub(crate) fn json(&self) -> Bytes {
-        let make = || serde_json::to_vec(&self.status).unwrap_or_default().into();
+        let make = || match serde_json::to_vec(&self.status) {
+            Ok(json) => json.into(),
+            // Only a map with keys that are no text could fail; there is none.
+            Err(_) => Bytes::from_static(b"{\"schema\":1}"),
+        };
         self.json.get_or_init(make).clone()
     }
 
@@ -257,7 +261,7 @@ async fn look_at_store(watched: &Watched, coordinator: &Coordinator, options: &O
         let looked = coordinator.status().await;
         let (answered, before) = (now(), watched.seen());
         let took = answered.since(began);
-        let pause = options.every.max(took * (SHARE - 1));
+        let pause = options.every.max(BREATH).max(took * (SHARE - 1));
         let seen = match looked {
             Ok(mut status) => {
                 status.owner = owner(options.path.clone()).await;
@@ -265,6 +269,8 @@ async fn look_at_store(watched: &Watched, coordinator: &Coordinator, options: &O
                 let look = Some(Arc::new(Look::new(status, answered, took, pause)));
                 Seen { look, trouble: None, history, connected: true }
             }
+            // It is not the store that is gone.
+            Err(_) if coordinator.measures().await.is_err() => return,
             Err(error) => Seen { trouble: Some(trouble(&before, &error)), ..Seen::clone(&before) },
         };
         watched.publish(seen);
