@@ -278,6 +278,7 @@ fn outcome_name(outcome: AcquireOutcome) -> &'static str {
             ErrorKind::Unavailable => "unavailable",
             ErrorKind::Denied => "denied",
             ErrorKind::Invalid => "invalid",
+            ErrorKind::Pending => "pending",
             ErrorKind::Internal => "internal",
         },
     }
