@@ -1,9 +1,11 @@
 //! The kernel frees a lease when the last process that inherited it is gone.
 
+use std::path::Path;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::store::{PATIENCE, Running, Store, lives};
+use super::store::{PATIENCE, Running, Store, UNTIL_EOF, lives};
 use super::support::poll::eventually_blocking;
 
 /// A command whose own child survives the death signal that a killed wrapper sends to the command.
@@ -73,4 +75,45 @@ async fn a_child_of_a_program_that_uses_the_library_keeps_nothing() {
     two.acquire_fsck().await.unwrap().release().await.unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// The numbers under which a process has open what `wanted` accepts.
+fn open_as(pid: Pid, wanted: impl Fn(&Path) -> bool) -> Vec<i32> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().map(Result::unwrap);
+    let of_interest = entries.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| wanted(&target)));
+    of_interest.map(|entry| entry.file_name().to_str().unwrap().parse().unwrap()).collect()
+}
+
+/// The kernel closes a killed process's descriptors from the highest down, and takes its time with those of inotify.
+#[test]
+fn a_killed_holders_locks_go_before_its_directory_events() {
+    let store = Store::new();
+    let ahead = store.wrapped(&["fsck"], UNTIL_EOF);
+    // Each of them hears of the one before it going, and is granted then.
+    let waits = |args: &[&str]| {
+        let waiting = Running::start(store.command(args.iter().chain(&["--wait", "60s", "--"]).chain(&UNTIL_EOF)));
+        eventually_blocking(PATIENCE, "directory events", || {
+            let events = open_as(waiting.pid(), |target| target.as_os_str() == "anon_inode:inotify");
+            if events.is_empty() { Err("none") } else { Ok(()) }
+        });
+        waiting
+    };
+    let mut writer = waits(&["run"]);
+    ahead.finish().assert(0);
+    writer.until_out("started");
+    let mut fsck = waits(&["fsck"]);
+    let goes_first = |holder: &Running, file: &str| {
+        let events = open_as(holder.pid(), |target| target.as_os_str() == "anon_inode:inotify");
+        let locks = open_as(holder.pid(), |target| target.starts_with(store.leases(file)));
+        assert!(locks.iter().max() > events.iter().max(), "{file}: {locks:?} {events:?}");
+        assert!(!events.is_empty(), "{file}");
+    };
+    goes_first(&writer, "writers");
+    goes_first(&fsck, "fsck.lock");
+    goes_first(&fsck, "fsck.json");
+    writer.finish().assert(0);
+    fsck.until_out("started");
+    goes_first(&fsck, "fsck.lock");
+    goes_first(&fsck, "fsck.json");
+    fsck.finish().assert(0);
 }

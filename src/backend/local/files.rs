@@ -96,11 +96,22 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<bool> {
 /// closes descriptors one after the other, high numbers first, and closing one of inotify takes it 10 ms and more.
 /// `None`: it has one, or there is none; whoever waits only waits longer.
 pub(crate) fn raised(file: &impl AsFd) -> Option<OwnedFd> {
-    const HIGH: u64 = 512;
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(2 * HIGH);
-    let high = i32::try_from(HIGH.min(limit / 2)).ok()?;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let file = file.as_fd();
+    let high = high_number(file.as_raw_fd(), limit)?;
     if file.as_raw_fd() >= high { None } else { rustix::io::fcntl_dupfd_cloexec(file, high).ok() }
+}
+
+/// From which number on a descriptor is a high one in a process whose newest has the number `newest`.
+///
+/// Every process has a table of 64; making it larger takes the kernel 15 ms in a process with threads. So one with few
+/// open files stays within those 64.
+fn high_number(newest: i32, limit: Option<u64>) -> Option<i32> {
+    const FEW: i32 = 32;
+    const ABOVE_FEW: u64 = 48;
+    const ABOVE_MANY: u64 = 512;
+    let high = if newest < FEW { ABOVE_FEW } else { ABOVE_MANY };
+    i32::try_from(limit.map_or(high, |limit| high.min(limit / 2))).ok()
 }
 
 /// Makes the entries of a directory durable.
@@ -217,4 +228,16 @@ pub(crate) fn temporary_name() -> String {
 /// Whether a file was on its way to another name.
 pub(crate) fn is_temporary(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(".tmp")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_raised_descriptor_stays_in_the_table_that_every_process_has() {
+        assert_eq!(high_number(5, None), Some(48));
+        assert_eq!(high_number(40, Some(1 << 20)), Some(512));
+        assert_eq!(high_number(5, Some(64)), Some(32), "room is left below a small limit");
+    }
 }

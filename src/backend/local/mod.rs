@@ -214,14 +214,16 @@ impl Local {
     /// Becomes the fsck by election, then says so.
     fn elect(&self, lease: &NewLease) -> Answer<Option<Holding>> {
         let path = self.path.fsck_lock();
-        let election = match lock::elect(&path).trouble("locking", &path)? {
+        let mut election = match lock::elect(&path).trouble("locking", &path)? {
             Elected::Taken => return Ok(None),
             Elected::Held(election) => election,
         };
+        election.hasten();
         let writers = files::id_at(&self.path.writers()).trouble("looking at", &self.path.writers())?;
         let Some(writers) = writers else { return Err(self.no_layout()) };
         let says = Presence::new(lease, LeaseKind::Fsck, Some(Phase::Draining));
-        let presence = lock::publish(&self.path.fsck(), &says.json()).trouble("publishing", &self.path.fsck())?;
+        let mut presence = lock::publish(&self.path.fsck(), &says.json()).trouble("publishing", &self.path.fsck())?;
+        presence.hasten();
         Ok(Some(Holding::Fsck(Box::new(FsckLocks { election, presence, says, writers }))))
     }
 
@@ -327,7 +329,8 @@ impl Backend for Local {
         self.registered.set(self.registered.get() + 1);
         let path = self.writer_path(&lease.key.id);
         let says = Presence::new(lease, LeaseKind::Writer, None);
-        let lock = lock::publish(&path, &says.json()).trouble("publishing", &path)?;
+        let mut lock = lock::publish(&path, &says.json()).trouble("publishing", &path)?;
+        lock.hasten();
         self.held.borrow_mut().insert(lease.key.clone(), Holding::Writer(lock));
         Ok(())
     }
@@ -384,6 +387,7 @@ impl Backend for Local {
         // A file of its own that takes the other's place: at every moment the one that is there is locked.
         let path = self.path.fsck();
         locks.presence = lock::publish(&path, &locks.says.json()).trouble("publishing", &path)?;
+        locks.presence.hasten();
         Ok(Grant::Granted(if bump { generation + 1 } else { generation }))
     }
 
