@@ -271,7 +271,7 @@ fn prepare<B: Backend>(backend: B, builder: &CoordinatorBuilder, entropy: Entrop
         events.clone(),
         sender.clone(),
     );
-    let handle = Handle { store, timing, commands: sender, events, holder, thread: None };
+    let handle = Handle { store, timing, commands: sender, events, holder, thread: None, pid: std::process::id() };
     Ok((handle, Supervising { supervisor, commands: receiver }))
 }
 

@@ -39,6 +39,11 @@ pub const DEFAULT_DRAIN_BUDGET: Duration = Duration::from_secs(600);
 ///
 /// Dropping the last clone blocks until pending releases are confirmed, at most one refresh interval.
 /// [`Coordinator::shutdown`] waits for all of them.
+///
+/// # Forks
+///
+/// A forked child has no supervisor: every call there fails with `Invalid` at once, and dropping a coordinator, a lease
+/// or a gate touches nothing of the parent's.
 #[derive(Debug, Clone)]
 pub struct Coordinator(pub(crate) Arc<Handle>);
 
@@ -50,6 +55,8 @@ pub(crate) struct Handle {
     pub(crate) events: broadcast::Sender<Event>,
     pub(crate) holder: Holder,
     pub(crate) thread: Option<Thread>,
+    /// The process that the supervisor's thread is in.
+    pub(crate) pid: u32,
 }
 
 #[derive(Debug)]
@@ -58,8 +65,19 @@ pub(crate) struct Thread {
     pub(crate) ended: std::sync::Mutex<blocking::Receiver<()>>,
 }
 
+impl Handle {
+    /// Whether this is the process with the supervisor's thread, and not a fork of it.
+    fn is_own(&self) -> bool {
+        std::process::id() == self.pid
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
+        if !self.is_own() {
+            // Nobody is there to be asked, or waited for.
+            return;
+        }
         let patience = self.timing.refresh_interval;
         let asked = self.commands.send(Command::Shutdown { patience: Some(patience), reply: None });
         let Some(thread) = &self.thread else { return };
@@ -227,7 +245,17 @@ impl Coordinator {
     }
 
     pub(crate) fn send(&self, command: Command) -> Result<()> {
+        self.is_usable()?;
         self.0.commands.send(command).map_err(|_| self.ended())
+    }
+
+    /// Refuses in a forked child, where nobody would answer.
+    pub(crate) fn is_usable(&self) -> Result<()> {
+        if self.0.is_own() {
+            return Ok(());
+        }
+        let message = "the coordinator is that of the process that this one was forked from; connect anew in this one";
+        Err(Error::invalid_at(&self.0.store, message))
     }
 
     pub(crate) async fn answer<T>(&self, answer: oneshot::Receiver<Result<T>>) -> Result<T> {

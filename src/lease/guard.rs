@@ -23,11 +23,12 @@ pub(crate) struct Hold {
     pub(crate) cell: Arc<LeaseCell>,
     commands: mpsc::UnboundedSender<Command>,
     handed_back: bool,
+    pid: u32,
 }
 
 impl Hold {
     pub(crate) fn new(cell: Arc<LeaseCell>, commands: mpsc::UnboundedSender<Command>) -> Hold {
-        Hold { cell, commands, handed_back: false }
+        Hold { cell, commands, handed_back: false, pid: std::process::id() }
     }
 
     /// Takes the release into the caller's own hands.
@@ -39,7 +40,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if !self.handed_back {
+        // In a forked child nobody listens, and the lease is the parent's.
+        if !self.handed_back && std::process::id() == self.pid {
             // A supervisor that is gone has released everything on its way out.
             let _ = self.commands.send(Command::Release(self.cell.terms.key.clone(), None));
         }

@@ -110,7 +110,7 @@ impl AcquireExclusive {
         }?;
         lock.check()?;
         lock.update(|state| state.phase = Phase::Ready);
-        Ok(Exclusive { held: Some((lease, coordinator)), lock })
+        Ok(Exclusive { lease, coordinator, lock })
     }
 
     async fn connect(&self, name: &StoreName) -> Result<Coordinator> {
@@ -205,8 +205,9 @@ async fn elect(candidate: Candidate, give_up: Moment) -> Result<OwnerLock> {
 #[must_use = "a store that is held by a guard that is dropped is given back at once"]
 #[derive(Debug)]
 pub struct Exclusive {
-    /// The lease, and the handle that keeps it. `None` only while it is given back.
-    held: Option<(WriterLease, Coordinator)>,
+    // Given back in this order.
+    lease: WriterLease,
+    coordinator: Coordinator,
     lock: OwnerLock,
 }
 
@@ -223,10 +224,7 @@ impl Exclusive {
 
     /// The writer lease.
     pub fn lease(&self) -> &Lease {
-        match &self.held {
-            Some((lease, _)) => lease,
-            None => unreachable!("taken only by what consumes the guard"),
-        }
+        &self.lease
     }
 
     /// What the owner says about itself.
@@ -274,27 +272,14 @@ impl Exclusive {
     /// # Cancellation
     ///
     /// Dropping the future gives the store back too.
-    pub async fn release(mut self) -> Result<()> {
-        self.lock.update(|state| state.phase = Phase::Draining);
-        let Some((lease, coordinator)) = self.held.take() else { return Ok(()) };
+    pub async fn release(self) -> Result<()> {
+        // If nobody waits to the end, the lock goes last too.
+        let Exclusive { lock, lease, coordinator } = self;
+        lock.update(|state| state.phase = Phase::Draining);
         let released = lease.release().await;
-        // The lock after the lease, and before the handle, which may wait for its thread.
-        drop(self);
+        // Before the handle, which may wait for its thread.
+        drop(lock);
         drop(coordinator);
         released
-    }
-}
-
-impl Drop for Exclusive {
-    fn drop(&mut self) {
-        if !self.lock.shared.is_own() {
-            // A forked child's copies would wait for a thread that is not there.
-            std::mem::forget(self.held.take());
-            return;
-        }
-        if let Some((lease, coordinator)) = self.held.take() {
-            drop(lease);
-            drop(coordinator);
-        }
     }
 }

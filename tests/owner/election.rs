@@ -88,6 +88,17 @@ fn a_forked_child_that_drops_the_guard_only_closes() {
     }
 }
 
+/// The supervisor's thread is not in the child: it is neither asked nor waited for.
+#[test]
+fn a_forked_child_lets_go_of_a_coordinator_and_its_leases_at_once() {
+    let store = Store::new();
+    let mut owner = Probe::owner("exclusive", &store.path());
+    // The exclusive holder's own lease is left of the two; the other went when the parent dropped it, not before.
+    let answer = owner.ask("fork and let go");
+    assert!(answer.ends_with(", 0) 1"), "1: something was not refused, 2: it waited: {answer}");
+    assert_eq!(owner.ask("check"), "stands");
+}
+
 #[test]
 fn a_forked_child_that_dropped_the_guard_keeps_nothing_when_the_owner_dies() {
     let store = Store::new();

@@ -2,14 +2,16 @@
 //! its environment. It is told what to do line by line, and answers line by line.
 
 use std::fmt::Display;
+use std::future::IntoFuture;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockhouse::owner::{self, Candidate, ControlServer, Exclusive, OwnerLock, Phase, StatusOnly, serve_control};
+use lockhouse::{Coordinator, ErrorKind, GateOptions};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
@@ -204,6 +206,35 @@ fn obey(order: &str, store: &Path, held: Held) -> Option<Held> {
                 leave(i32::from(stands));
             }
         },
+        "fork and let go" => {
+            let coordinator = futures::executor::block_on(Coordinator::connect(store.to_str().unwrap())).unwrap();
+            let lease = futures::executor::block_on(coordinator.acquire_writer().into_future()).unwrap();
+            let gate = coordinator.gate(GateOptions::default());
+            match forked() {
+                ForkResult::Parent { child } => {
+                    let ended = waitpid(child, None).unwrap();
+                    futures::executor::block_on(lease.release()).unwrap();
+                    let still = futures::executor::block_on(coordinator.status()).unwrap().writers.len();
+                    say(format!("{ended:?} {still}"));
+                }
+                ForkResult::Child => {
+                    // One that waits for what never comes is ended by its alarm.
+                    nix::unistd::alarm::set(10);
+                    let begin = Instant::now();
+                    let refused = [
+                        futures::executor::block_on(coordinator.status()).map(drop),
+                        futures::executor::block_on(lease.refresh_heartbeat(true)),
+                        futures::executor::block_on(gate.enter()).map(drop),
+                    ];
+                    futures::executor::block_on(coordinator.shutdown());
+                    drop((gate, lease, coordinator, held));
+                    let invalid = refused
+                        .iter()
+                        .all(|refused| refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid));
+                    leave(i32::from(!invalid) + 2 * i32::from(begin.elapsed() > Duration::from_millis(500)));
+                }
+            }
+        }
         "fork and stay" => match forked() {
             ForkResult::Parent { child } => say(child),
             ForkResult::Child => {

@@ -146,6 +146,7 @@ impl WriterGate {
             if let Some(guard) = self.try_enter() {
                 return Ok(guard);
             }
+            self.coordinator.is_usable()?;
             let (reply, answer) = oneshot::channel();
             if self.entries.send(Entry { reply }).is_err() {
                 return Err(self.coordinator.ended());
