@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::lock::{Candidate, OwnerLock};
+use super::candidate::Candidate;
+use super::lock::OwnerLock;
 use super::state::{Ownership, Phase, State};
 use super::takeover::Takeover;
 use crate::clock::{Clock, Moment, SystemClock, within};

@@ -31,9 +31,11 @@
 //!
 //! # Map
 //!
-//! `lock` elects, `keeper` is the thread that re-checks and beats, `state` is what the owner says about itself,
-//! `exclusive` is the owner that is nothing else, `ingest` applies what the spool has, `control` the socket, `takeover` how a follower becomes the owner.
+//! `candidate` elects, `lock` is what the elected one holds, `keeper` is the thread that re-checks and beats, `state` is
+//! what the owner says about itself, `exclusive` is the owner that is nothing else, `ingest` applies what the spool has,
+//! `store` is all of it for records, `control` the socket, `takeover` how a follower becomes the owner.
 
+mod candidate;
 mod control;
 mod exclusive;
 mod ingest;
@@ -44,13 +46,14 @@ mod store;
 mod takeover;
 
 pub use crate::backend::local::filesystem::{network_filesystem, refuse_network_filesystem};
+pub use candidate::Candidate;
 pub use control::{
     ControlHandler, ControlServer, Ingested, StatusOnly, Watch, control_ingest, control_status, serve_control,
     socket_path, watch,
 };
 pub use exclusive::{AcquireExclusive, Exclusive, exclusive};
 pub use ingest::{AppliedBatch, Cause, FailedBatch, Ingestor, OnPoison, Paused, Round, Stuck, Waiting};
-pub use lock::{Candidate, OwnerLock};
+pub use lock::OwnerLock;
 pub use state::{Claim, Ownership, Phase, SpoolState, State, read_state, store_name};
 pub use store::{BatchResult, Flushed, OpenStore, Opener, Role, Sqlite, Store, StoreWriter, Until};
 pub use takeover::Takeover;

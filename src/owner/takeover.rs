@@ -2,7 +2,7 @@
 //!
 //! A follower keeps a `watch` connection, which the kernel closes the moment the owner is gone. The lock may be freed
 //! a moment later, so it is tried every millisecond then, and every 100 ms at all other times: the connection only
-//! makes it quick.
+//! makes it quick. An owner that gives the store back ends the connection right before it unlocks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::candidate::Candidate;
 use super::control::watch_store;
-use super::lock::{Candidate, OwnerLock};
+use super::lock::OwnerLock;
 use crate::backend::local::path::StorePath;
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::entropy::Entropy;
@@ -36,6 +37,8 @@ pub struct Takeover {
     rest: Duration,
     not_before: Option<Moment>,
     gone: watch::Sender<u64>,
+    /// The instance of the owner whose end was told last: one that drains is told of twice.
+    last: Option<String>,
 }
 
 impl Takeover {
@@ -56,6 +59,7 @@ impl Takeover {
             rest: Duration::ZERO,
             not_before: None,
             gone: watch::Sender::new(0),
+            last: None,
         }
     }
 
@@ -99,8 +103,11 @@ impl Takeover {
             let pause = if now < haste_until { HASTE } else { POLL };
             tokio::select! {
                 biased;
-                () = &mut end => {
-                    self.gone.send_modify(|gone| *gone += 1);
+                instance = &mut end => {
+                    if self.last.as_ref() != Some(&instance) {
+                        self.last = Some(instance);
+                        self.gone.send_modify(|gone| *gone += 1);
+                    }
                     haste_until = self.clock.now() + HASTE_LASTS;
                     end.set(owner_ends(&self.candidate.store, &*self.clock));
                 }
@@ -123,11 +130,14 @@ impl Takeover {
     }
 }
 
-/// Completes when an owner that could be watched ends. Tries to watch over and over.
-async fn owner_ends(store: &StorePath, clock: &dyn Clock) {
+/// Completes with its instance when an owner that could be watched ends. Tries to watch over and over.
+async fn owner_ends(store: &StorePath, clock: &dyn Clock) -> String {
     loop {
         match watch_store(store).await {
-            Ok(mut watch) => return watch.ended().await,
+            Ok(mut watch) => {
+                watch.ended().await;
+                return watch.state().instance.clone();
+            }
             Err(error) => tracing::trace!(%error, "the owner cannot be watched"),
         }
         clock.sleep_until(clock.now() + POLL).await;

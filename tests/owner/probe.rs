@@ -17,6 +17,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
 
 use crate::PATIENCE;
+use crate::support::poll::eventually_blocking;
 use crate::support::process::spawn_kept;
 
 const ROLE: &str = "LOCKHOUSE_OWNER_PROBE";
@@ -86,6 +87,17 @@ impl Probe {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).unwrap();
+    }
+
+    /// Stopped, all its threads, when this returns.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::SIGSTOP);
+        eventually_blocking(PATIENCE, "the probe to stop", || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+            let states = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
+            let running: Vec<_> = states.filter(|stat| !stat.contains(") T ")).collect();
+            if running.is_empty() { Ok(()) } else { Err(running) }
+        });
     }
 
     /// Killed, and gone when this returns.

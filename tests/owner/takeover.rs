@@ -12,6 +12,7 @@ use crate::{PATIENCE, Store};
 async fn a_follower_is_told_and_elected_at_once() {
     let store = Store::new();
     let mut times = Vec::new();
+    let mut told = 0;
     for _ in 0..5 {
         let mut owner = Probe::owner("serving", &store.path());
         let mut follower = Takeover::new(store.path(), "next").unwrap();
@@ -23,11 +24,41 @@ async fn a_follower_is_told_and_elected_at_once() {
         owner.kill();
         let (next, at) = tokio::time::timeout(PATIENCE, following).await.unwrap().unwrap().unwrap();
         times.push(at - begin);
-        assert_eq!(*gone.borrow_and_update(), 1, "it was told");
+        told += *gone.borrow_and_update();
         next.release();
     }
     times.sort();
+    // A try that was due at that very moment may come first.
+    assert!((3..=5).contains(&told), "{told}");
     assert!(times[2] < Duration::from_millis(50), "{times:?}");
+}
+
+/// Who watches is told at the very end of a release, however long what comes before it takes.
+#[tokio::test]
+async fn a_follower_is_quick_when_an_owner_takes_its_time_to_go() {
+    let store = Store::new();
+    let mut times = Vec::new();
+    for round in 0..9 {
+        let owner = Candidate::new(store.path(), "slow").unwrap().elect().unwrap().unwrap();
+        let server = serve_control(&owner, StatusOnly::of(&owner)).unwrap();
+        let mut follower = Takeover::new(store.path(), "next").unwrap();
+        let mut gone = follower.owners_gone();
+        let following = tokio::spawn(async move { follower.elected().await.map(|owner| (owner, Instant::now())) });
+        tokio::time::timeout(Duration::from_millis(200), gone.changed()).await.expect_err("the owner lives");
+        server.drain();
+        tokio::time::timeout(PATIENCE, gone.changed()).await.unwrap().unwrap();
+        // Longer than a follower is in haste, and at no fixed moment of its polling.
+        tokio::time::sleep(Duration::from_millis(200 + round * 11)).await;
+        server.close();
+        let begin = Instant::now();
+        owner.release();
+        let (next, at) = tokio::time::timeout(PATIENCE, following).await.unwrap().unwrap().unwrap();
+        times.push(at - begin);
+        assert_eq!(*gone.borrow_and_update(), 1, "one owner went");
+        next.release();
+    }
+    times.sort();
+    assert!(times[4] < Duration::from_millis(20), "{times:?}");
 }
 
 #[tokio::test]
@@ -46,7 +77,7 @@ async fn without_a_socket_it_only_takes_longer() {
 async fn a_stopped_owner_is_no_dead_one() {
     let store = Store::new();
     let owner = Probe::owner("serving", &store.path());
-    owner.signal(Signal::SIGSTOP);
+    owner.stop();
     let mut follower = Takeover::new(store.path(), "next").unwrap();
     assert!(tokio::time::timeout(Duration::from_secs(3), follower.elected()).await.is_err());
     owner.signal(Signal::SIGCONT);

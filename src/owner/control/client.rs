@@ -61,7 +61,7 @@ pub async fn control_ingest(path: impl AsRef<Path>, ids: &[String], wait: bool, 
     response.ingested.ok_or_else(|| strange(&name))
 }
 
-/// A connection that lasts as long as the owner does.
+/// A connection that lasts until the owner drains; one that was made later, until it goes.
 #[derive(Debug)]
 pub struct Watch {
     stream: UnixStream,
@@ -72,7 +72,7 @@ pub struct Watch {
 ///
 /// # Errors
 ///
-/// As [`control_status`]; `Unavailable` as well while the owner drains, or when too many watch.
+/// As [`control_status`]; `Unavailable` as well when too many watch.
 ///
 /// # Cancellation
 ///

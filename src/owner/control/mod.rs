@@ -8,7 +8,7 @@
 //! → {"protocol":1,"action":"ingest","ids":["b1"],"wait":true}
 //! ← {"ok":true,"ingested":["b1"],"results":{"b1":{…}},"more":false}
 //! → {"protocol":1,"action":"watch"}
-//! ← {"ok":true,"state":{…}}        and the connection stays until the owner drains, or dies
+//! ← {"ok":true,"state":{…}}        and the connection stays until the owner drains, goes, or dies
 //! ```
 //!
 //! Nothing depends on it for correctness: a producer that cannot reach the owner waits for the owner's poll, and a
@@ -16,11 +16,12 @@
 //! whoever is turned away loses time only.
 //!
 //! Both sides check that the other is the same user. `wire` has the lines, `socket` the address, `server` the owner's
-//! side, `client` everybody else's.
+//! side, `watchers` who is told of its end, `client` everybody else's.
 
 mod client;
 mod server;
 mod socket;
+mod watchers;
 mod wire;
 
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub use client::{Watch, control_ingest, control_status, watch};
 pub use server::{ControlHandler, ControlServer, StatusOnly, serve_control};
 pub(super) use socket::SocketFile;
 pub use socket::socket_path;
+pub(super) use watchers::Watchers;
 pub use wire::Ingested;
 
 /// How long one request may take, from its connection to its answer.

@@ -1,8 +1,8 @@
 //! The owner's side of the control socket.
 //!
 //! No client can hold it: a request has ten seconds from its connection to its answer, a line has an end, and when
-//! all places are taken, the connection goes that has said nothing for longest. Those that wait for batches, and those
-//! that watch, have places of their own, and are forgotten as soon as they are gone.
+//! all places are taken, the connection goes that has said nothing for longest. Those that wait for batches have places of
+//! their own, and are forgotten as soon as they are gone; those that watch are in nobody's way (`watchers`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::wire::{self, BUSY, Ingested, LONGEST_LINE, PROTOCOL, Request, Response};
 use super::{ACCEPT_AGAIN, REQUEST_LIMIT, REQUESTS, WAITING, WATCHERS, socket};
-use crate::backend::local::{files, trouble::explain};
+use crate::backend::local::trouble::explain;
 use crate::clock::{Clock, Moment, SystemClock, within};
 use crate::error::Result;
 use crate::owner::lock::{OwnerLock, Shared};
@@ -62,7 +62,6 @@ impl ControlHandler for StatusOnly {
 pub struct ControlServer {
     shared: Arc<Shared>,
     closed: CancellationToken,
-    draining: CancellationToken,
 }
 
 /// Serves the owner's control socket on the current runtime. A socket that a dead owner left is replaced: this one
@@ -98,26 +97,27 @@ pub fn serve_control(owner: &OwnerLock, handler: impl ControlHandler) -> Result<
         return Err(shared.error(crate::error::LossReason::Released));
     }
     shared.update(|state| state.socket = Some(path.to_string_lossy().into_owned()));
-    let (closed, draining) = (CancellationToken::new(), CancellationToken::new());
+    let closed = CancellationToken::new();
     let room = Arc::new(Room {
         handler,
+        shared: Arc::clone(shared),
         closed: closed.clone(),
-        draining: draining.clone(),
         talking: Mutex::default(),
         waiting: AtomicUsize::new(0),
-        watching: AtomicUsize::new(0),
     });
     tokio::spawn(accept(listener, room));
-    Ok(ControlServer { shared: Arc::clone(shared), closed, draining })
+    Ok(ControlServer { shared: Arc::clone(shared), closed })
 }
 
 impl ControlServer {
-    /// Tells the watchers that the owner is about to go. Requests are still answered.
+    /// Tells the watchers that the owner is about to go. Requests are still answered, and those who watch again are told
+    /// when the store is given back.
     pub fn drain(&self) {
-        self.draining.cancel();
+        self.shared.end_watchers();
     }
 
-    /// Unlinks the socket, then stops serving. A later owner's socket stays.
+    /// Unlinks the socket, then stops serving. A later owner's socket stays. Those who watch are told when the store is
+    /// given back.
     pub fn close(self) {
         drop(self);
     }
@@ -130,7 +130,6 @@ impl Drop for ControlServer {
         }
         self.shared.unlink_socket();
         self.shared.update(|state| state.socket = None);
-        self.draining.cancel();
         self.closed.cancel();
     }
 }
@@ -138,12 +137,11 @@ impl Drop for ControlServer {
 /// Everybody who is connected.
 struct Room<H> {
     handler: H,
+    shared: Arc<Shared>,
     closed: CancellationToken,
-    draining: CancellationToken,
     /// By the order in which they came.
     talking: Mutex<Talking>,
     waiting: AtomicUsize,
-    watching: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -275,7 +273,7 @@ impl<H: ControlHandler> Room<H> {
         match request.action.as_str() {
             "status" => answer(&mut stream, Response::state(self.handler.status()), limit).await,
             "ingest" => self.ingest(stream, request, limit).await,
-            "watch" => self.watch(id, stream, limit).await,
+            "watch" => self.watch(stream, limit).await,
             _ => answer(&mut stream, Response::error("the actions are status, ingest and watch"), limit).await,
         }
     }
@@ -308,32 +306,18 @@ impl<H: ControlHandler> Room<H> {
         answer(&mut stream, response, limit).await;
     }
 
-    async fn watch(&self, id: u64, stream: UnixStream, limit: Moment) {
-        let mut stream = hastened(stream);
-        let Some(_place) = Place::take(&self.watching, WATCHERS) else {
+    /// Answers, and leaves the connection to the ownership, which outlives this server and its runtime.
+    async fn watch(&self, mut stream: UnixStream, limit: Moment) {
+        if !self.shared.has_room_to_watch() {
             return answer(&mut stream, Response::error(format!("{BUSY}{WATCHERS} watch")), limit).await;
-        };
-        if self.draining.is_cancelled() {
-            return answer(&mut stream, Response::error("the owner is draining"), limit).await;
         }
-        self.talking().guests.remove(&id);
         let line = Response::state(self.handler.status()).line();
-        if !matches!(within(&SystemClock, REQUEST_LIMIT, stream.write_all(&line)).await, Some(Ok(()))) {
-            return;
+        let written = within(&SystemClock, limit.since(SystemClock.now()), stream.write_all(&line)).await;
+        if matches!(written, Some(Ok(())))
+            && let Ok(stream) = stream.into_std()
+        {
+            self.shared.keep_watcher(stream);
         }
-        tokio::select! {
-            () = self.draining.cancelled() => {}
-            () = gone(&mut stream) => {}
-        }
-    }
-}
-
-/// Lets the kernel close a watcher's connection early when this process is killed.
-fn hastened(stream: UnixStream) -> UnixStream {
-    let Some(raised) = files::raised(&stream) else { return stream };
-    match UnixStream::from_std(raised.into()) {
-        Ok(raised) => raised,
-        Err(_) => stream,
     }
 }
 
