@@ -182,3 +182,47 @@ fn a_stranger_in_the_directory_of_writers_is_passed_over() {
     writer.finish().assert(0);
     store.run(["fsck", "--", "true"]).assert(0);
 }
+
+/// Lists what is an owner's own, or on its way to being that: P.lock and the layout stay, nothing else.
+const LEFT: &str = r#"find "$D" -name '*owner.json*' -o -name '*sock' -o -name '*.new' -o -name '*.tmp' -o -path '*/writers/*'; echo listed"#;
+
+#[test]
+fn an_owner_is_refused_on_a_full_disk_and_leaves_nothing() {
+    let store = Store::bare();
+    let script = format!(
+        r#"
+        mkdir "$D/small"; mount -t tmpfs -o size=64k,nr_inodes=64,mode=700 none "$D/small"
+        export LOCKHOUSE_STORE="$D/small/store"
+        "$LOCKHOUSE" init
+        head -c 1m /dev/zero > "$D/small/filler" || true
+        "$LOCKHOUSE" owner hold -- echo granted || echo "hold $?"
+        "$LOCKHOUSE" owner status
+        {LEFT}
+        rm "$D/small/filler"
+        "$LOCKHOUSE" owner hold -- echo fine
+    "#
+    );
+    let done = with_mounts(&script, &store).assert(0).says("make room on the disk");
+    let lines: Vec<_> = done.out.lines().skip(1).collect();
+    let [hold, status, listed, fine] = lines[..] else { panic!("{done:?}") };
+    assert!(status.ends_with("no owner"), "{done:?}");
+    assert_eq!([hold, listed, fine], ["hold 69", "listed", "fine"], "{done:?}");
+}
+
+#[test]
+fn an_owner_is_refused_where_nothing_can_be_written_and_leaves_nothing() {
+    for made in [true, false] {
+        let store = if made { Store::new() } else { Store::bare() };
+        let script = format!(
+            r#"
+            mkdir -p "$D/store.leases/writers"
+            mount --bind "$D" "$D"; mount -o remount,bind,ro "$D"
+            export LOCKHOUSE_STORE="$D/store"
+            "$LOCKHOUSE" owner hold -- echo granted || echo "hold $?"
+            {LEFT}
+        "#
+        );
+        let done = with_mounts(&script, &store).assert(0).says("Read-only");
+        assert_eq!(done.out.lines().collect::<Vec<_>>(), ["hold 77", "listed"], "{done:?}");
+    }
+}
