@@ -1,6 +1,7 @@
 //! Documents that no holder of ours wrote: halves, wrecks, peers, and what a restore brought back. They block
 //! like any other lease, are listed, and can be cleared.
 
+use futures::future::{join, join_all};
 use lockhouse::{Coordinator, Error, ErrorKind, LeaseState, Locked, StoreState};
 use mongodb::bson::{DateTime, Document, doc};
 
@@ -20,43 +21,52 @@ fn wrecks() -> Vec<Document> {
     ]
 }
 
+/// Each is watched for the eight seconds of a peer, so all of them are watched at the same time, on stores of their own.
 #[tokio::test]
 async fn wrecks_block_are_listed_and_can_be_cleared() {
-    for server in [Server::ReplicaSet, Server::Standalone] {
-        let database = server.database();
-        let admin = first(&database.uri(), "admin").await;
-        let collection = collection(&database).await;
-        let wrecks = wrecks();
-        collection.insert_many(&wrecks).await.unwrap();
-        let status = admin.status().await.unwrap();
-        assert_eq!(status.writers.len(), wrecks.len());
-        assert!(status.writers.iter().all(|lease| lease.state == LeaseState::Malformed), "{status:?}");
-        // Writers get in beside them, an fsck does not, and says behind whom.
-        admin.acquire_writer().await.unwrap().release().await.unwrap();
-        let refusal = soon(admin.acquire_fsck()).await.map(drop).unwrap_err();
-        let text = refusal.to_string();
-        let Locked::StaleWriters { writers } = locked(refusal) else { panic!("{text}") };
-        assert_eq!(writers.len(), wrecks.len(), "{text}");
-        let pruned = soon(admin.prune_stale_writers()).await.unwrap();
-        assert_eq!(pruned.cleared.len(), wrecks.len(), "{pruned:?}");
-        assert!(leases(&collection).await.is_empty());
+    let servers = [Server::ReplicaSet, Server::Standalone];
+    let of_fsck = [doc! { "_id": "lease/fsck" }, doc! { "_id": "lease/fsck", "owner": "x", "heartbeat": null }];
+    let writers = join_all(servers.map(wrecked_writers));
+    let fscks = join_all(servers.iter().flat_map(|server| of_fsck.iter().map(|wreck| wrecked_fsck(*server, wreck))));
+    join(writers, fscks).await;
+}
 
-        for wreck in [doc! { "_id": "lease/fsck" }, doc! { "_id": "lease/fsck", "owner": "x", "heartbeat": null }] {
-            collection.insert_one(&wreck).await.unwrap();
-            assert_eq!(admin.status().await.unwrap().state, StoreState::Blocked);
-            let refusals = [
-                admin.acquire_writer().await.map(drop).unwrap_err(),
-                admin.acquire_fsck().await.map(drop).unwrap_err(),
-            ];
-            for refusal in refusals {
-                let text = refusal.to_string();
-                assert!(matches!(locked(refusal), Locked::FsckHeld { stale: true, .. }), "{text}");
-            }
-            assert_eq!(leases(&collection).await, [wreck]);
-            assert_eq!(soon(admin.clear_stale_lock()).await.unwrap().cleared.len(), 1);
-        }
-        soon(admin.acquire_fsck()).await.unwrap().release().await.unwrap();
+async fn wrecked_writers(server: Server) {
+    let database = server.database();
+    let admin = first(&database.uri(), "admin").await;
+    let collection = collection(&database).await;
+    let wrecks = wrecks();
+    collection.insert_many(&wrecks).await.unwrap();
+    let status = admin.status().await.unwrap();
+    assert_eq!(status.writers.len(), wrecks.len());
+    assert!(status.writers.iter().all(|lease| lease.state == LeaseState::Malformed), "{status:?}");
+    // Writers get in beside them, an fsck does not, and says behind whom.
+    admin.acquire_writer().await.unwrap().release().await.unwrap();
+    let refusal = soon(admin.acquire_fsck()).await.map(drop).unwrap_err();
+    let text = refusal.to_string();
+    let Locked::StaleWriters { writers } = locked(refusal) else { panic!("{text}") };
+    assert_eq!(writers.len(), wrecks.len(), "{text}");
+    let pruned = soon(admin.prune_stale_writers()).await.unwrap();
+    assert_eq!(pruned.cleared.len(), wrecks.len(), "{pruned:?}");
+    assert!(leases(&collection).await.is_empty());
+    soon(admin.acquire_fsck()).await.unwrap().release().await.unwrap();
+}
+
+async fn wrecked_fsck(server: Server, wreck: &Document) {
+    let database = server.database();
+    let admin = first(&database.uri(), "admin").await;
+    let collection = collection(&database).await;
+    collection.insert_one(wreck).await.unwrap();
+    assert_eq!(admin.status().await.unwrap().state, StoreState::Blocked);
+    let refusals =
+        [admin.acquire_writer().await.map(drop).unwrap_err(), admin.acquire_fsck().await.map(drop).unwrap_err()];
+    for refusal in refusals {
+        let text = refusal.to_string();
+        assert!(matches!(locked(refusal), Locked::FsckHeld { stale: true, .. }), "{text}");
     }
+    assert_eq!(leases(&collection).await, [wreck.clone()]);
+    assert_eq!(soon(admin.clear_stale_lock()).await.unwrap().cleared.len(), 1);
+    soon(admin.acquire_fsck()).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
