@@ -72,5 +72,5 @@ pub(crate) use guard::Hold;
 pub use guard::{FsckLease, Lease, WriterLease};
 pub use measures::{AcquireOutcome, DrainMeasures, GateMeasures, HeldLease, LATENCY_BOUNDS, Latency, Measures};
 #[cfg(test)]
-pub(crate) use rules::Rules;
+pub(crate) use rules::{Rule, Rules};
 pub use watch::Watch;

@@ -30,6 +30,12 @@ pub(crate) enum Rule {
     /// backend keeps it; here it is the simulated server that breaks it.
     #[cfg(test)]
     Majority,
+    /// Every value from outside goes into a pipeline as it is, and is not evaluated. The backend keeps it.
+    #[cfg(test)]
+    Literal,
+    /// An install takes no document that has no owner. The backend keeps it.
+    #[cfg(test)]
+    MalformedStays,
     /// Beside a peer that judges everybody by eight seconds nobody trusts a longer stale age. Kept when a
     /// coordinator connects; here it is the simulated deployment that breaks it.
     #[cfg(test)]

@@ -10,6 +10,8 @@ use crate::backend::{
     Install, LeaseKey, NewLease, Record, RefreshLook, StoreLook, Traits, WriterLook,
 };
 use crate::lease::status::{HistoryEntry, Phase};
+#[cfg(test)]
+use crate::lease::{Rule, Rules};
 use crate::store_url::StoreName;
 
 use super::MemoryStore;
@@ -22,6 +24,8 @@ pub(crate) struct Memory {
     name: StoreName,
     link: Rc<dyn Link>,
     sessions_refuse_late: bool,
+    #[cfg(test)]
+    rules: Rules,
 }
 
 /// A session: statements with a smaller number than one already applied are refused.
@@ -33,13 +37,44 @@ pub(crate) struct MemorySession {
 
 impl Memory {
     pub(crate) fn new(store: MemoryStore) -> Memory {
-        Memory { store, name: StoreName::new("memory"), link: Rc::new(Direct), sessions_refuse_late: true }
+        Memory {
+            store,
+            name: StoreName::new("memory"),
+            link: Rc::new(Direct),
+            sessions_refuse_late: true,
+            #[cfg(test)]
+            rules: Rules::default(),
+        }
     }
 
     /// A backend behind a link of the caller's making.
     #[cfg(test)]
     pub(crate) fn behind(store: MemoryStore, link: Rc<dyn Link>, sessions_refuse_late: bool) -> Memory {
         Memory { link, sessions_refuse_late, ..Memory::new(store) }
+    }
+
+    /// A backend that may keep one rule less.
+    #[cfg(test)]
+    pub(crate) fn under(self, rules: Rules) -> Memory {
+        Memory { rules, ..self }
+    }
+
+    /// The lease as the server stores it.
+    fn stored(&self, lease: &NewLease) -> Answer<NewLease> {
+        #[cfg(test)]
+        if !self.rules.hold(Rule::Literal) {
+            let reason = lease.reason.as_deref().map(|reason| evaluated(reason, lease)).transpose()?;
+            return Ok(NewLease { reason: reason.flatten(), ..lease.clone() });
+        }
+        Ok(lease.clone())
+    }
+
+    /// Whether an install leaves a document alone that has no owner.
+    fn leaves_malformed(&self) -> bool {
+        #[cfg(test)]
+        return self.rules.hold(Rule::MalformedStays);
+        #[cfg(not(test))]
+        true
     }
 
     async fn call<T: 'static>(
@@ -100,6 +135,21 @@ impl Memory {
     }
 }
 
+/// What a pipeline makes of a text that is not marked as a literal.
+#[cfg(test)]
+fn evaluated(text: &str, lease: &NewLease) -> Answer<Option<String>> {
+    match text {
+        "$owner" => Ok(Some(lease.key.owner.clone())),
+        "$$ROOT" => Ok(Some(format!("{lease:?}"))),
+        "$$REMOVE" => Ok(None),
+        undefined if undefined.starts_with("$$") => {
+            Err(BackendError::new(Fault::Invalid, "use of an undefined variable"))
+        }
+        missing if missing.starts_with('$') => Ok(None),
+        text => Ok(Some(text.to_owned())),
+    }
+}
+
 impl Backend for Memory {
     type Session = MemorySession;
     type Pulse = MemoryPulse;
@@ -140,7 +190,7 @@ impl Backend for Memory {
     }
 
     async fn register(&self, session: &mut MemorySession, lease: &NewLease) -> Answer<()> {
-        let lease = lease.clone();
+        let lease = self.stored(lease)?;
         self.write(session, "register", move |state, now| {
             state.leases.insert(lease.key.id.clone(), Doc::new(&lease, None, now));
             Ok(())
@@ -161,8 +211,12 @@ impl Backend for Memory {
     }
 
     async fn install(&self, session: &mut MemorySession, lease: &NewLease) -> Answer<Install<MemoryPulse>> {
-        let lease = lease.clone();
+        let (lease, leaves_malformed) = (self.stored(lease)?, self.leaves_malformed());
         self.write(session, "install", move |state, now| match state.leases.get(FSCK_ID) {
+            Some(doc) if doc.owner.is_none() && !leaves_malformed => {
+                state.leases.insert(FSCK_ID.to_owned(), Doc::new(&lease, Some(Phase::Draining), now));
+                Ok(Install::Mine)
+            }
             Some(doc) if doc.owner.is_none() => Err(BackendError::new(Fault::Exists, "a malformed fsck lease stands")),
             Some(doc) if doc.owner.as_ref() != Some(&lease.key.owner) => {
                 Ok(Install::Held(Box::new(doc.record(FSCK_ID, now))))

@@ -28,6 +28,7 @@ pub(crate) enum Part {
     Clearer,
     Peer,
     PeerFsck,
+    Stranger,
 }
 
 /// The label of a node's leases.
@@ -58,6 +59,7 @@ pub(crate) async fn play(part: Part, stage: Stage) {
             Part::Clearer => clearer(&stage).await,
             Part::Peer => peer(&stage).await,
             Part::PeerFsck => peer_fsck(&stage).await,
+            Part::Stranger => stranger(&stage).await,
         }
     }
     stage.coordinator.shutdown().await;
@@ -82,18 +84,44 @@ impl Stage {
         }
     }
 
-    fn begin(&self, cell: &Arc<LeaseCell>) -> String {
+    /// What a lease is for: also what a pipeline would make something else of.
+    fn reason(&self) -> String {
+        const TEXTS: [&str; 6] = ["nightly check", "$owner", "$$ROOT", "$$REMOVE", "$$FOO", "$nothing"];
+        let turn = self.node + self.notebook.borrow().history.len();
+        TEXTS[turn % TEXTS.len()].to_owned()
+    }
+
+    /// A lease in hand; its document says what it was acquired for.
+    fn begin(&self, cell: &Arc<LeaseCell>, reason: Option<&str>) -> String {
+        let key = &cell.terms.key;
+        if let Some(reason) = reason
+            && let Some(doc) = self.store.lock().leases.get(&key.id)
+            && doc.owner.as_ref() == Some(&key.owner)
+            && doc.ours.as_ref().and_then(|ours| ours.reason.as_deref()) != Some(reason)
+        {
+            self.misread(reason);
+        }
         let name = format!("{}:{}", cell.terms.key.id, &cell.terms.key.owner[..8]);
         self.notebook.borrow_mut().held.insert(name.clone(), (self.node, cell.clone()));
         name
     }
 
+    fn misread(&self, reason: &str) {
+        let what = What::Misread { reason: reason.to_owned(), node: self.node };
+        self.notebook.borrow_mut().history.push(Entry { at: self.clock.now(), what });
+    }
+
     /// What an acquisition came to. No node holds two leases, so one of its own cannot be in its way, unless
     /// it takes one that it is giving back for somebody else's.
-    fn answer<T>(&self, result: crate::error::Result<T>) -> Option<T> {
+    fn answer<T>(&self, result: crate::error::Result<T>, reason: &str) -> Option<T> {
         let locked = match result {
             Ok(lease) => return Some(lease),
             Err(Error::StoreLocked(locked)) => locked.cause,
+            // Nothing here is invalid but what somebody makes of a text.
+            Err(Error::Invalid(_)) => {
+                self.misread(reason);
+                return None;
+            }
             Err(_) => return None,
         };
         if let Locked::FsckHeld { lease, .. } = locked
@@ -128,7 +156,8 @@ async fn writer(stage: &Stage) {
     }
     stage.sleep(stage.millis(0..4_000)).await;
     let wait = if stage.chance(50) { Duration::ZERO } else { stage.millis(0..8_000) };
-    let acquire = stage.coordinator.acquire_writer().wait(wait).into_future();
+    let reason = stage.reason();
+    let acquire = stage.coordinator.acquire_writer().wait(wait).reason(&reason).into_future();
     let lease = if stage.chance(10) {
         // Somebody loses patience, at any point of the handshake.
         let patience = stage.millis(0..60);
@@ -139,9 +168,9 @@ async fn writer(stage: &Stage) {
     } else {
         acquire.await
     };
-    let Some(lease) = stage.answer(lease) else { return };
+    let Some(lease) = stage.answer(lease, &reason) else { return };
     stage.notebook.borrow_mut().tally.writers_granted += 1;
-    let name = stage.begin(lease.cell());
+    let name = stage.begin(lease.cell(), Some(&reason));
     let fence = stage.fences.then(|| open_fence(stage, &lease));
     let long = if stage.chance(40) { 40_000 } else { 6_000 };
     stage.hold(&lease, stage.millis(10..long)).await;
@@ -159,7 +188,7 @@ async fn writer(stage: &Stage) {
 async fn crowded_writer(stage: &Stage, pace: Duration) {
     if let Ok(lease) = stage.coordinator.acquire_writer().await {
         stage.notebook.borrow_mut().tally.writers_granted += 1;
-        let name = stage.begin(lease.cell());
+        let name = stage.begin(lease.cell(), None);
         stage.sleep(pace).await;
         stage.end(&name);
         let _ = lease.release().await;
@@ -171,9 +200,11 @@ async fn crowded_writer(stage: &Stage, pace: Duration) {
 async fn fsck(stage: &Stage) {
     stage.sleep(stage.millis(500..8_000)).await;
     let wait = if stage.chance(50) { Duration::ZERO } else { stage.millis(0..10_000) };
+    let reason = stage.reason();
     let request = stage
         .coordinator
         .acquire_fsck()
+        .reason(&reason)
         .force(stage.chance(50))
         .wait(wait)
         .bump_generation(stage.chance(70))
@@ -187,10 +218,10 @@ async fn fsck(stage: &Stage) {
     } else {
         request.await
     };
-    let Some(lease) = stage.answer(lease) else { return };
+    let Some(lease) = stage.answer(lease, &reason) else { return };
     // One that gets in only after the writers were told to go says nothing about starvation.
     stage.notebook.borrow_mut().tally.fscks_granted += u64::from(!stage.over.get());
-    let name = stage.begin(lease.cell());
+    let name = stage.begin(lease.cell(), Some(&reason));
     let long = if stage.chance(20) { 25_000 } else { 5_000 };
     stage.hold(&lease, stage.millis(10..long)).await;
     stage.end(&name);
@@ -296,6 +327,40 @@ async fn peer_fsck(stage: &Stage) {
     }
     let leave = |state: &mut State| drop(state.leases.remove(FSCK_ID));
     while raw(stage, "peer fsck releases", leave).await.is_none() {}
+}
+
+/// An fsck of another program, whose document has no owner: it waits for every writer to leave, and shows that it lives.
+async fn stranger(stage: &Stage) {
+    stage.sleep(stage.millis(0..3_000)).await;
+    let server = stage.store.clone();
+    let beat = move |state: &mut State| {
+        let doc = Doc { owner: None, heartbeat: Some(server.now_in(state)), beats: 0, ours: None };
+        let mine = state.leases.get(FSCK_ID).is_none_or(|doc| doc.owner.is_none());
+        if mine {
+            state.leases.insert(FSCK_ID.to_owned(), doc);
+        }
+        mine.then(|| state.leases.len() == 1)
+    };
+    loop {
+        match raw(stage, "a stranger's fsck shows itself", beat.clone()).await.flatten() {
+            None => return,
+            Some(false) if !stage.over.get() => stage.sleep(Duration::from_millis(250)).await,
+            Some(alone) => {
+                if alone {
+                    stage.notebook.borrow_mut().peers.insert("stranger".to_owned(), (stage.node, LeaseKind::Fsck));
+                    stage.sleep(stage.millis(100..5_000)).await;
+                    stage.notebook.borrow_mut().peers.remove("stranger");
+                }
+                break;
+            }
+        }
+    }
+    let leave = |state: &mut State| {
+        if state.leases.get(FSCK_ID).is_some_and(|doc| doc.owner.is_none()) {
+            state.leases.remove(FSCK_ID);
+        }
+    };
+    while raw(stage, "a stranger's fsck leaves", leave).await.is_none() {}
 }
 
 /// Makes a fence document for a lease, as the supervisor does after a grant.

@@ -36,6 +36,11 @@ pub(crate) enum What {
         lease: String,
         node: usize,
     },
+    /// What a lease is for was refused, or stored as something else.
+    Misread {
+        reason: String,
+        node: usize,
+    },
     Note(String),
 }
 
@@ -65,6 +70,12 @@ pub(crate) enum Violation {
         node: usize,
         trace: Vec<String>,
     },
+    /// A holder's text was taken for something else than a text.
+    Misread {
+        at: Moment,
+        reason: String,
+        trace: Vec<String>,
+    },
     /// After everything healed, an acquisition or a release still did not end.
     Stuck {
         node: usize,
@@ -79,6 +90,10 @@ impl Violation {
 
     pub(crate) fn is_in_own_way(&self) -> bool {
         matches!(self, Violation::InOwnWay { .. })
+    }
+
+    pub(crate) fn is_misread(&self) -> bool {
+        matches!(self, Violation::Misread { .. })
     }
 
     pub(crate) fn is_orphan(&self) -> bool {
@@ -103,6 +118,10 @@ impl fmt::Display for Violation {
             }
             Violation::InOwnWay { at, node, trace } => {
                 writeln!(f, "at {:?} node {node} was refused because of itself", at.since(Moment::ORIGIN))?;
+                trace
+            }
+            Violation::Misread { at, reason, trace } => {
+                writeln!(f, "at {:?} {reason:?} was not stored as it is", at.since(Moment::ORIGIN))?;
                 trace
             }
             Violation::Stuck { node, trace } => {
@@ -188,6 +207,9 @@ impl Checker {
             }
             What::RefusedByOwn { node, .. } => {
                 return Err(Violation::InOwnWay { at: entry.at, node: *node, trace: trace(so_far) });
+            }
+            What::Misread { reason, .. } => {
+                return Err(Violation::Misread { at: entry.at, reason: reason.clone(), trace: trace(so_far) });
             }
             What::Note(_) => {}
         }

@@ -107,6 +107,15 @@ fn all_rules_on_show_no_overlap_no_orphan_and_no_living_lease_removed() {
 }
 
 #[test]
+fn a_malformed_fsck_document_is_in_everybodys_way() {
+    let (tally, found) = search(0..schedules(), Rules::default(), &Plan::with_strangers(), |_| true);
+    if let Some((seed, violation)) = found {
+        panic!("seed {seed}: {violation}");
+    }
+    assert!(tally.writers_granted > 0 && tally.fscks_granted > 0, "{tally:?}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..20 {
         let plan = Plan::default();
@@ -151,6 +160,8 @@ switched_off! {
     a_peer_taken_for_dead_overlaps: SparePeers, Plan::with_peers(), Violation::is_overlap;
     a_write_that_a_fail_over_takes_back_overlaps: Majority, Plan::failing_over(), Violation::is_overlap;
     a_longer_stale_age_beside_a_peer_overlaps: PeerStaleAge, Plan::with_peer_fscks(), Violation::is_overlap;
+    a_text_that_is_evaluated_is_refused_or_another: Literal, Plan::default(), Violation::is_misread;
+    an_install_over_a_malformed_document_overlaps: MalformedStays, Plan::with_strangers(), Violation::is_overlap;
     a_fence_that_was_not_swept_overlaps: SweepFences, Plan::with_fences(), Violation::is_overlap;
 }
 

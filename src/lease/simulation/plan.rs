@@ -13,6 +13,8 @@ pub(crate) struct Plan {
     pub(crate) peers: usize,
     /// Peers' fscks, whose force passes over stale writers and leaves their documents.
     pub(crate) peer_fscks: usize,
+    /// Fscks of others whose document has no owner.
+    pub(crate) strangers: usize,
     pub(crate) fences: bool,
     /// Parts per thousand.
     pub(crate) weather: Weather,
@@ -43,6 +45,7 @@ impl Default for Plan {
             clearers: 1,
             peers: 0,
             peer_fscks: 0,
+            strangers: 0,
             fences: false,
             weather: Weather { lost_requests: 10, lost_replies: 10, slow: 20, ..STORMY },
             crashes: 1,
@@ -102,6 +105,13 @@ impl Plan {
     pub(crate) fn with_peer_fscks() -> Plan {
         let quiet = Plan { weather: FAIR, fscks: 0..=0, crashes: 0, cuts: 3, pauses: 6, jumps: 0, ..Plan::default() };
         Plan { peer_fscks: 1, clearers: 0, ..quiet }
+    }
+
+    /// An fsck of somebody else whose document has no owner. It holds for less than it takes to be called dead, which
+    /// nothing may prolong.
+    pub(crate) fn with_strangers() -> Plan {
+        let calm = Plan { weather: FAIR, crashes: 0, pauses: 0, cuts: 0, jumps: 0, ..Plan::default() };
+        Plan { strangers: 1, ..calm }
     }
 
     /// Statements that arrive late, at a store that cannot refuse them, but within a stale age.

@@ -96,6 +96,7 @@ impl World {
             (Part::Clearer, plan.clearers),
             (Part::Peer, plan.peers),
             (Part::PeerFsck, plan.peer_fscks),
+            (Part::Stranger, plan.strangers),
         ];
         for (part, count) in parts {
             for _ in 0..count {
@@ -130,7 +131,7 @@ impl World {
             true => builder,
             false => builder.timing(LeaseTiming::for_failover()),
         };
-        let backend = Memory::behind(self.store.clone(), link.clone(), !plan.standalone);
+        let backend = Memory::behind(self.store.clone(), link.clone(), !plan.standalone).under(rules);
         let (coordinator, supervising) =
             detached(backend, &builder, Entropy::seeded(seed), rules).expect("good options");
         let tasks = LocalSet::new();
