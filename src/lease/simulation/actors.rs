@@ -339,7 +339,7 @@ async fn stranger(stage: &Stage) {
         if mine {
             state.leases.insert(FSCK_ID.to_owned(), doc);
         }
-        mine.then(|| state.leases.len() == 1)
+        mine.then_some(state.leases.len() == 1)
     };
     loop {
         match raw(stage, "a stranger's fsck shows itself", beat.clone()).await.flatten() {
