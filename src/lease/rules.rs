@@ -36,6 +36,9 @@ pub(crate) enum Rule {
     /// An install takes no document that has no owner. The backend keeps it.
     #[cfg(test)]
     MalformedStays,
+    /// An install writes a heartbeat at once, as a null one is stale to a peer. The backend keeps it.
+    #[cfg(test)]
+    NeverNull,
     /// Beside a peer that judges everybody by eight seconds nobody trusts a longer stale age. Kept when a
     /// coordinator connects; here it is the simulated deployment that breaks it.
     #[cfg(test)]

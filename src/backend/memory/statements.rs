@@ -69,6 +69,19 @@ impl Memory {
         Ok(lease.clone())
     }
 
+    /// What an install writes.
+    fn installed(&self, lease: &NewLease) -> impl FnOnce(i64) -> Doc + use<> {
+        let lease = lease.clone();
+        #[cfg(test)]
+        let never_null = self.rules.hold(Rule::NeverNull);
+        move |now| {
+            let doc = Doc::new(&lease, Some(Phase::Draining), now);
+            #[cfg(test)]
+            let doc = Doc { heartbeat: doc.heartbeat.filter(|_| never_null), ..doc };
+            doc
+        }
+    }
+
     /// Whether an install leaves a document alone that has no owner.
     fn leaves_malformed(&self) -> bool {
         #[cfg(test)]
@@ -212,9 +225,10 @@ impl Backend for Memory {
 
     async fn install(&self, session: &mut MemorySession, lease: &NewLease) -> Answer<Install<MemoryPulse>> {
         let (lease, leaves_malformed) = (self.stored(lease)?, self.leaves_malformed());
+        let installed = self.installed(&lease);
         self.write(session, "install", move |state, now| match state.leases.get(FSCK_ID) {
             Some(doc) if doc.owner.is_none() && !leaves_malformed => {
-                state.leases.insert(FSCK_ID.to_owned(), Doc::new(&lease, Some(Phase::Draining), now));
+                state.leases.insert(FSCK_ID.to_owned(), installed(now));
                 Ok(Install::Mine)
             }
             Some(doc) if doc.owner.is_none() => Err(BackendError::new(Fault::Exists, "a malformed fsck lease stands")),
@@ -223,7 +237,7 @@ impl Backend for Memory {
             }
             Some(_) => Ok(Install::Mine),
             None => {
-                state.leases.insert(FSCK_ID.to_owned(), Doc::new(&lease, Some(Phase::Draining), now));
+                state.leases.insert(FSCK_ID.to_owned(), installed(now));
                 Ok(Install::Mine)
             }
         })

@@ -1,4 +1,4 @@
-//! What the nodes do: writers, fscks, clearers, and a peer that does not know deadlines.
+//! What the nodes of ours do: writers, fscks and clearers. `foreign` has the others.
 
 use std::cell::{Cell, RefCell};
 use std::future::IntoFuture;
@@ -6,19 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
-use crate::backend::memory::{Doc, Link, MemoryStore, State};
-use crate::backend::{FSCK_ID, LeaseKey};
+use crate::backend::LeaseKey;
+use crate::backend::memory::MemoryStore;
 use crate::clock::{Clock, ManualClock, within};
 use crate::coordinator::Coordinator;
 use crate::error::{Error, Locked};
 use crate::lease::guard::Lease;
 use crate::lease::simulation::checker::{Entry, What};
+use crate::lease::simulation::foreign;
 use crate::lease::simulation::link::SimLink;
 use crate::lease::simulation::world::Notebook;
 use crate::lease::state::LeaseCell;
-use crate::lease::status::LeaseKind;
 
 /// What a node does.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +26,7 @@ pub(crate) enum Part {
     Clearer,
     Peer,
     PeerFsck,
+    PeerClearer,
     Stranger,
 }
 
@@ -57,9 +56,10 @@ pub(crate) async fn play(part: Part, stage: Stage) {
             Part::Writer => writer(&stage).await,
             Part::Fsck => fsck(&stage).await,
             Part::Clearer => clearer(&stage).await,
-            Part::Peer => peer(&stage).await,
-            Part::PeerFsck => peer_fsck(&stage).await,
-            Part::Stranger => stranger(&stage).await,
+            Part::Peer => foreign::peer(&stage).await,
+            Part::PeerFsck => foreign::peer_fsck(&stage).await,
+            Part::PeerClearer => foreign::peer_clearer(&stage).await,
+            Part::Stranger => foreign::stranger(&stage).await,
         }
     }
     stage.coordinator.shutdown().await;
@@ -67,15 +67,15 @@ pub(crate) async fn play(part: Part, stage: Stage) {
 }
 
 impl Stage {
-    fn chance(&self, percent: u32) -> bool {
+    pub(super) fn chance(&self, percent: u32) -> bool {
         self.rng.borrow_mut().u32(..100) < percent
     }
 
-    fn millis(&self, range: std::ops::Range<u64>) -> Duration {
+    pub(super) fn millis(&self, range: std::ops::Range<u64>) -> Duration {
         Duration::from_millis(self.rng.borrow_mut().u64(range))
     }
 
-    async fn sleep(&self, duration: Duration) {
+    pub(super) async fn sleep(&self, duration: Duration) {
         // In short naps, so that the end of the trouble is noticed.
         let until = self.clock.now() + duration;
         while self.clock.now() < until && !self.over.get() {
@@ -241,128 +241,6 @@ async fn clearer(stage: &Stage) {
     }
 }
 
-/// A statement sent past the engine, as a program that is not ours would.
-async fn raw<T: 'static>(
-    stage: &Stage,
-    name: &'static str,
-    apply: impl FnOnce(&mut crate::backend::memory::State) -> T + 'static,
-) -> Option<T> {
-    let (sender, receiver) = oneshot::channel();
-    let store = stage.store.clone();
-    let statement = Box::new(move || {
-        let result = apply(&mut store.lock());
-        Box::new(move || drop(sender.send(result))) as Box<dyn FnOnce()>
-    });
-    stage.link.carry(name, statement);
-    within(&stage.clock, Duration::from_secs(30), receiver).await?.ok()
-}
-
-/// A writer that follows the handshake and then never refreshes, as the Python library's may.
-async fn peer(stage: &Stage) {
-    stage.sleep(stage.millis(0..4_000)).await;
-    let id = format!("lease/peer-{}-{}", stage.node, stage.rng.borrow_mut().u32(..));
-    let owner = "peer".to_owned();
-    let now = crate::backend::memory::server_now(&stage.store);
-    let doc = Doc { owner: Some(owner), heartbeat: Some(now), beats: 0, ours: None };
-    let key = id.clone();
-    raw(stage, "peer registers", move |state| drop(state.leases.insert(key, doc))).await;
-    let mine = id.clone();
-    let look =
-        raw(stage, "peer looks", move |state| state.leases.contains_key(&mine) && !state.leases.contains_key(FSCK_ID));
-    if look.await == Some(true) {
-        stage.notebook.borrow_mut().tally.writers_granted += 1;
-        stage.notebook.borrow_mut().peers.insert(id.clone(), (stage.node, LeaseKind::Writer));
-        stage.sleep(stage.millis(100..25_000)).await;
-        stage.notebook.borrow_mut().peers.remove(&id);
-    }
-    while raw(stage, "peer releases", {
-        let id = id.clone();
-        move |state| drop(state.leases.remove(&id))
-    })
-    .await
-    .is_none()
-    {}
-}
-
-/// A peer's fsck with force: it waits for fresh writers, by the server's clock and its own eight seconds, and
-/// passes over the others without removing their documents.
-async fn peer_fsck(stage: &Stage) {
-    stage.sleep(stage.millis(0..6_000)).await;
-    let clock = stage.store.clone();
-    let beat = move |state: &mut State| {
-        let now = clock.now_in(state);
-        let doc = Doc { owner: Some("peer".to_owned()), heartbeat: Some(now), beats: 0, ours: None };
-        state
-            .leases
-            .entry(FSCK_ID.to_owned())
-            .and_modify(|doc| {
-                if doc.ours.is_none() {
-                    doc.heartbeat = Some(now)
-                }
-            })
-            .or_insert(doc)
-            .ours
-            .is_none()
-    };
-    if raw(stage, "peer fsck installs", beat.clone()).await != Some(true) {
-        return;
-    }
-    let patience = stage.clock.now() + stage.millis(5_000..25_000);
-    while stage.clock.now() < patience && !stage.over.get() {
-        let server = stage.store.clone();
-        let fresh = move |state: &mut State| {
-            let now = server.now_in(state);
-            let fresh = |doc: &&Doc| doc.heartbeat.is_some_and(|heartbeat| now - heartbeat < 8_000);
-            state.leases.iter().filter(|(id, _)| *id != FSCK_ID).map(|(_, doc)| doc).filter(fresh).count()
-        };
-        if raw(stage, "peer fsck looks", fresh).await == Some(0) {
-            stage.notebook.borrow_mut().tally.fscks_granted += 1;
-            stage.notebook.borrow_mut().peers.insert("peer fsck".to_owned(), (stage.node, LeaseKind::Fsck));
-            stage.sleep(stage.millis(100..9_000)).await;
-            stage.notebook.borrow_mut().peers.remove("peer fsck");
-            break;
-        }
-        stage.sleep(Duration::from_millis(250)).await;
-        raw(stage, "peer fsck refreshes", beat.clone()).await;
-    }
-    let leave = |state: &mut State| drop(state.leases.remove(FSCK_ID));
-    while raw(stage, "peer fsck releases", leave).await.is_none() {}
-}
-
-/// An fsck of another program, whose document has no owner: it waits for every writer to leave, and shows that it lives.
-async fn stranger(stage: &Stage) {
-    stage.sleep(stage.millis(0..3_000)).await;
-    let server = stage.store.clone();
-    let beat = move |state: &mut State| {
-        let doc = Doc { owner: None, heartbeat: Some(server.now_in(state)), beats: 0, ours: None };
-        let mine = state.leases.get(FSCK_ID).is_none_or(|doc| doc.owner.is_none());
-        if mine {
-            state.leases.insert(FSCK_ID.to_owned(), doc);
-        }
-        mine.then_some(state.leases.len() == 1)
-    };
-    loop {
-        match raw(stage, "a stranger's fsck shows itself", beat.clone()).await.flatten() {
-            None => return,
-            Some(false) if !stage.over.get() => stage.sleep(Duration::from_millis(250)).await,
-            Some(alone) => {
-                if alone {
-                    stage.notebook.borrow_mut().peers.insert("stranger".to_owned(), (stage.node, LeaseKind::Fsck));
-                    stage.sleep(stage.millis(100..5_000)).await;
-                    stage.notebook.borrow_mut().peers.remove("stranger");
-                }
-                break;
-            }
-        }
-    }
-    let leave = |state: &mut State| {
-        if state.leases.get(FSCK_ID).is_some_and(|doc| doc.owner.is_none()) {
-            state.leases.remove(FSCK_ID);
-        }
-    };
-    while raw(stage, "a stranger's fsck leaves", leave).await.is_none() {}
-}
-
 /// Makes a fence document for a lease, as the supervisor does after a grant.
 fn open_fence(stage: &Stage, lease: &Lease) -> LeaseKey {
     let key = LeaseKey { id: lease.identifier().to_owned(), owner: lease.owner().to_owned() };
@@ -376,7 +254,7 @@ fn open_fence(stage: &Stage, lease: &Lease) -> LeaseKey {
 /// Commits a transaction that touched the fence: it becomes visible only if the fence still stands.
 async fn commit(stage: &Stage, fence: LeaseKey) {
     let (node, clock, notebook) = (stage.node, stage.clock.clone(), stage.notebook.clone());
-    raw(stage, "a fenced transaction commits", move |state| {
+    foreign::raw(stage, "a fenced transaction commits", move |state| {
         if state.fences.contains_key(&fence.owner) {
             let entry = Entry { at: clock.now(), what: What::Committed { node } };
             notebook.borrow_mut().history.push(entry);

@@ -41,6 +41,10 @@ pub(crate) enum What {
         reason: String,
         node: usize,
     },
+    /// A peer took an fsck lease of ours for stale that was younger than any stale age.
+    TakenYoung {
+        node: usize,
+    },
     Note(String),
 }
 
@@ -76,6 +80,12 @@ pub(crate) enum Violation {
         reason: String,
         trace: Vec<String>,
     },
+    /// A lease was cleared that nobody may call stale.
+    TakenYoung {
+        at: Moment,
+        node: usize,
+        trace: Vec<String>,
+    },
     /// After everything healed, an acquisition or a release still did not end.
     Stuck {
         node: usize,
@@ -94,6 +104,10 @@ impl Violation {
 
     pub(crate) fn is_misread(&self) -> bool {
         matches!(self, Violation::Misread { .. })
+    }
+
+    pub(crate) fn is_taken_young(&self) -> bool {
+        matches!(self, Violation::TakenYoung { .. })
     }
 
     pub(crate) fn is_orphan(&self) -> bool {
@@ -122,6 +136,10 @@ impl fmt::Display for Violation {
             }
             Violation::Misread { at, reason, trace } => {
                 writeln!(f, "at {:?} {reason:?} was not stored as it is", at.since(Moment::ORIGIN))?;
+                trace
+            }
+            Violation::TakenYoung { at, node, trace } => {
+                writeln!(f, "at {:?} node {node} cleared a young lease", at.since(Moment::ORIGIN))?;
                 trace
             }
             Violation::Stuck { node, trace } => {
@@ -210,6 +228,9 @@ impl Checker {
             }
             What::Misread { reason, .. } => {
                 return Err(Violation::Misread { at: entry.at, reason: reason.clone(), trace: trace(so_far) });
+            }
+            What::TakenYoung { node } => {
+                return Err(Violation::TakenYoung { at: entry.at, node: *node, trace: trace(so_far) });
             }
             What::Note(_) => {}
         }

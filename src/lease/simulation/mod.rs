@@ -9,6 +9,7 @@
 
 mod actors;
 mod checker;
+mod foreign;
 mod link;
 mod node;
 mod plan;
@@ -116,6 +117,15 @@ fn a_malformed_fsck_document_is_in_everybodys_way() {
 }
 
 #[test]
+fn a_peer_that_clears_takes_no_young_lease() {
+    let (tally, found) = search(0..schedules(), Rules::default(), &Plan::with_peer_clearers(), |_| true);
+    if let Some((seed, violation)) = found {
+        panic!("seed {seed}: {violation}");
+    }
+    assert!(tally.fscks_granted > 0 && tally.leases_removed > 0, "{tally:?}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..20 {
         let plan = Plan::default();
@@ -162,6 +172,7 @@ switched_off! {
     a_longer_stale_age_beside_a_peer_overlaps: PeerStaleAge, Plan::with_peer_fscks(), Violation::is_overlap;
     a_text_that_is_evaluated_is_refused_or_another: Literal, Plan::default(), Violation::is_misread;
     an_install_over_a_malformed_document_overlaps: MalformedStays, Plan::with_strangers(), Violation::is_overlap;
+    a_null_heartbeat_is_stale_to_a_peer_at_once: NeverNull, Plan::with_peer_clearers(), Violation::is_taken_young;
     a_fence_that_was_not_swept_overlaps: SweepFences, Plan::with_fences(), Violation::is_overlap;
 }
 

@@ -13,6 +13,8 @@ pub(crate) struct Plan {
     pub(crate) peers: usize,
     /// Peers' fscks, whose force passes over stale writers and leaves their documents.
     pub(crate) peer_fscks: usize,
+    /// Peers that clear the fsck lease without watching it.
+    pub(crate) peer_clearers: usize,
     /// Fscks of others whose document has no owner.
     pub(crate) strangers: usize,
     pub(crate) fences: bool,
@@ -45,6 +47,7 @@ impl Default for Plan {
             clearers: 1,
             peers: 0,
             peer_fscks: 0,
+            peer_clearers: 0,
             strangers: 0,
             fences: false,
             weather: Weather { lost_requests: 10, lost_replies: 10, slow: 20, ..STORMY },
@@ -105,6 +108,13 @@ impl Plan {
     pub(crate) fn with_peer_fscks() -> Plan {
         let quiet = Plan { weather: FAIR, fscks: 0..=0, crashes: 0, cuts: 3, pauses: 6, jumps: 0, ..Plan::default() };
         Plan { peer_fscks: 1, clearers: 0, ..quiet }
+    }
+
+    /// A peer that clears, beside fscks that drain and at times are stopped until they look stale. It judges by the
+    /// server's clock alone, so that no clock may step.
+    pub(crate) fn with_peer_clearers() -> Plan {
+        let quiet = Plan { weather: FAIR, crashes: 0, cuts: 0, pauses: 6, jumps: 0, ..Plan::default() };
+        Plan { peer_clearers: 1, clearers: 0, ..quiet }
     }
 
     /// An fsck of somebody else whose document has no owner. It holds for less than it takes to be called dead, which

@@ -96,6 +96,7 @@ impl World {
             (Part::Clearer, plan.clearers),
             (Part::Peer, plan.peers),
             (Part::PeerFsck, plan.peer_fscks),
+            (Part::PeerClearer, plan.peer_clearers),
             (Part::Stranger, plan.strangers),
         ];
         for (part, count) in parts {
