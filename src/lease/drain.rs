@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::backend::{Backend, Changes, Detail, FsckLook, Record};
+use crate::backend::{Backend, Changes, Detail, FsckLook, Life, Record};
 use crate::clock::Moment;
 use crate::error::{DrainTimeout, Error, Locked, LossReason, Result};
 use crate::lease::attempt::Attempt;
@@ -225,7 +225,9 @@ impl<B: Backend> Supervisor<B> {
         let left = look.writers.iter().filter(waited_for).map(|record| {
             let judged_by = self.judge(record);
             let unmoved = drain.watch.unmoved(&record.id, now);
-            let stale = self.state_of(record) != LeaseState::Fresh || unmoved >= judged_by;
+            // Where the store knows who lives, nobody has to move.
+            let stands_still = record.life == Life::Unknown && unmoved >= judged_by;
+            let stale = stands_still || self.state_of(record) != LeaseState::Fresh;
             Left { record, stale, unmoved, judged_by }
         });
         left.collect()

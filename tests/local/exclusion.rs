@@ -28,6 +28,21 @@ fn writers_share_and_an_fsck_waits_for_them() {
     assert_eq!(store.status()["generation"], 1);
 }
 
+/// Its file stands still for as long as it lives, and that says nothing.
+#[test]
+fn a_drain_outlasts_any_stale_age() {
+    let store = Store::new();
+    let writer = store.wrapped(&["run", "--label", "patient"], UNTIL_EOF);
+    let mut fsck = super::store::Running::start(store.command(["fsck", "--"].iter().chain(&UNTIL_EOF)));
+    // A lease that says nothing of itself is given eight seconds.
+    fsck.until_err("draining for 8 s");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(store.status()["state"], "draining");
+    writer.finish().assert(0);
+    fsck.until_out("started");
+    fsck.finish().assert(0);
+}
+
 #[test]
 fn whoever_is_killed_is_out_of_the_way_at_once() {
     let store = Store::new();
