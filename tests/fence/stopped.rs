@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use lockhouse::FsckLease;
-use nix::sys::signal::Signal;
 
 use crate::probe::Probe;
 use crate::support::database::TestDatabase;
@@ -40,7 +39,7 @@ impl Stopped {
         for step in steps {
             assert_eq!(probe.ask(step), "ok", "{step}");
         }
-        probe.signal(Signal::SIGSTOP);
+        probe.stop();
         Stopped { probe, database, user, _server: server }
     }
 
@@ -53,7 +52,7 @@ impl Stopped {
     async fn commits_nothing(mut self, rest: &[&str]) {
         let fsck = self.forced_fsck().await;
         assert_eq!(self.user.written().await, 0, "when the exclusive phase begins");
-        self.probe.signal(Signal::SIGCONT);
+        self.probe.go_on();
         let answers: Vec<String> = rest.iter().map(|step| self.probe.ask(step)).collect();
         assert!(answers.iter().any(|answer| answer != "ok"), "{answers:?}");
         assert_eq!(self.user.written().await, 0, "{answers:?}");
@@ -104,7 +103,7 @@ async fn one_that_goes_on_in_time_has_committed_before_the_fsck_is_granted() {
     });
     assert!(waits.await.unwrap(), "the fsck was granted without waiting");
     assert!(!acquiring.is_finished());
-    stopped.probe.signal(Signal::SIGCONT);
+    stopped.probe.go_on();
     let answer = stopped.probe.ask("commit");
     let fsck = tokio::time::timeout(BOUND, acquiring).await.unwrap().unwrap().unwrap();
     // The machine may have been so slow that the server gave the transaction up.

@@ -8,6 +8,8 @@
 //! - `strange`: what else may be in the place of a store's files; users, modes, full disks.
 //! - `crashes`: killed at each named point.
 //! - `looks`: looking and being told.
+//! - `overruns`: so much happens while a process is stopped that the kernel drops events.
+//! - `probe`: the process that is stopped.
 //! - `store`: a store of a test's own.
 
 mod children;
@@ -15,7 +17,9 @@ mod containers;
 mod crashes;
 mod exclusion;
 mod looks;
+mod overruns;
 mod paths;
+mod probe;
 mod store;
 mod strange;
 #[path = "../support/mod.rs"]

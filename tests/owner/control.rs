@@ -13,7 +13,6 @@ use lockhouse::owner::{
     Candidate, ControlHandler, Ingested, OwnerLock, Phase, State, StatusOnly, Watch, control_ingest, control_status,
     read_state, serve_control, socket_path, watch,
 };
-use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -235,7 +234,7 @@ async fn a_stopped_owner_makes_nobody_wait_longer_than_he_said() {
     assert!(begin.elapsed() < Duration::from_secs(5), "behind {} others", waiting.len());
     assert!(refused.to_string().contains("did not answer within"), "{refused}");
     drop(waiting);
-    owner.signal(Signal::SIGCONT);
+    owner.go_on();
     control_status(&path, PATIENCE).await.unwrap();
 }
 

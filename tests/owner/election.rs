@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::probe::Probe;
+use crate::support::overrun::{rests, stop_and_overrun};
 use crate::support::poll::{eventually, eventually_blocking};
 use crate::{PATIENCE, Store, is_lost};
 
@@ -181,6 +182,26 @@ async fn an_owner_whose_files_are_meddled_with_is_told_at_once() {
         // For good, even if somebody puts all of it back.
         assert!(is_lost(&owner.check().unwrap_err()), "{how}");
     }
+}
+
+/// The thread that watches is stopped, and what it would be told of is dropped. It takes nothing for a loss that is
+/// none, notices what is one, and rests.
+#[test]
+fn an_owner_that_missed_events_loses_nothing_and_notices_everything() {
+    let store = Store::new();
+    let mut owner = Probe::owner("owner", &store.path());
+    let missing_events = |owner: &Probe, meanwhile: &dyn Fn()| {
+        stop_and_overrun(owner, &[store.directory(), &store.beside(".leases")]);
+        meanwhile();
+        owner.go_on();
+    };
+    missing_events(&owner, &|| {});
+    rests(&owner);
+    assert_eq!(owner.ask("check"), "stands");
+    missing_events(&owner, &|| meddle(&store, "P.lock replaced"));
+    let lost = owner.ask("lost");
+    assert!(lost.contains("removed or replaced"), "{lost}");
+    rests(&owner);
 }
 
 #[test]

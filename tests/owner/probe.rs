@@ -1,59 +1,32 @@
-//! The process that the tests start: this test binary once more, running the one test below, which takes a role from
-//! its environment. It is told what to do line by line, and answers line by line.
+//! The process that the tests start: an owner that does what a program may do with it.
 
-use std::fmt::Display;
 use std::future::IntoFuture;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lockhouse::owner::{self, Candidate, ControlServer, Exclusive, OwnerLock, Phase, StatusOnly, serve_control};
 use lockhouse::{Coordinator, ErrorKind, GateOptions};
-use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
 
-use crate::PATIENCE;
-use crate::support::poll::eventually_blocking;
-use crate::support::process::spawn_kept;
+use crate::support::probe::own_binary;
+pub(crate) use crate::support::probe::{Probe, say};
 
 const ROLE: &str = "LOCKHOUSE_OWNER_PROBE";
 const STORE: &str = "LOCKHOUSE_OWNER_PROBE_STORE";
-/// What an answer begins with: the test harness writes to the same stream.
-const MARK: &str = "> ";
-
-/// A running probe, killed when dropped.
-pub(crate) struct Probe {
-    child: Child,
-    orders: ChildStdin,
-    answers: Receiver<String>,
-}
 
 impl Probe {
     /// Starts one on a store. Roles: `owner`, `serving` (an owner with a control socket), `exclusive`, `race N`.
     pub(crate) fn start(role: &str, store: &Path) -> Probe {
-        Probe::start_by(Command::new(std::env::current_exe().unwrap()), role, store)
+        Probe::start_by(own_binary(), role, store)
     }
 
     /// The same, by a command that the probe's own command line is added to.
     pub(crate) fn start_by(mut command: Command, role: &str, store: &Path) -> Probe {
-        command.args(["--exact", "probe::probe", "--nocapture"]).env(ROLE, role).env(STORE, store);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = spawn_kept(command).unwrap();
-        let (sender, answers) = channel();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if let Some(answer) = line.strip_prefix(MARK) {
-                    let _ = sender.send(answer.to_owned());
-                }
-            }
-        });
-        let orders = child.stdin.take().unwrap();
-        Probe { child, orders, answers }
+        command.env(ROLE, role).env(STORE, store);
+        Probe::by(command)
     }
 
     /// Starts an owner and waits until it is one.
@@ -63,54 +36,8 @@ impl Probe {
         probe
     }
 
-    pub(crate) fn answer(&self) -> String {
-        self.answer_within(PATIENCE)
-    }
-
-    pub(crate) fn answer_within(&self, bound: Duration) -> String {
-        self.answers.recv_timeout(bound).expect("the probe answers in time")
-    }
-
-    /// Tells it to do something, and returns its answer.
-    pub(crate) fn ask(&mut self, order: &str) -> String {
-        self.tell(order);
-        self.answer()
-    }
-
-    pub(crate) fn tell(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").unwrap();
-    }
-
     pub(crate) fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().cast_signed())
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal).unwrap();
-    }
-
-    /// Stopped, all its threads, when this returns.
-    pub(crate) fn stop(&self) {
-        self.signal(Signal::SIGSTOP);
-        eventually_blocking(PATIENCE, "the probe to stop", || {
-            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
-            let states = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
-            let running: Vec<_> = states.filter(|stat| !stat.contains(") T ")).collect();
-            if running.is_empty() { Ok(()) } else { Err(running) }
-        });
-    }
-
-    /// Killed, and gone when this returns.
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Pid::from_raw(self.id().cast_signed())
     }
 }
 
@@ -193,6 +120,13 @@ fn obey(order: &str, store: &Path, held: Held) -> Option<Held> {
             Ok(()) => say("stands"),
             Err(error) => say(error),
         },
+        "lost" => {
+            let error = match &held.guard {
+                Guard::Lock(lock) => futures::executor::block_on(lock.lost()),
+                Guard::Exclusive(held) => futures::executor::block_on(held.lost()),
+            };
+            say(error);
+        }
         // As a plug-in might.
         "touch" => {
             drop(std::fs::File::open(&lock_file).unwrap());
@@ -271,11 +205,4 @@ fn forked() -> ForkResult {
 fn leave(code: i32) -> ! {
     // SAFETY: ends the process without running anything.
     unsafe { nix::libc::_exit(code) }
-}
-
-pub(crate) fn say(answer: impl Display) {
-    // Not by a macro, whose output the harness keeps for itself; and on a line of its own.
-    let mut out = std::io::stdout().lock();
-    write!(out, "\n{MARK}{answer}\n").unwrap();
-    out.flush().unwrap();
 }

@@ -215,7 +215,7 @@ fn an_owner_that_is_not_ready_is_shown_and_is_no_success() {
     let owner = Probe::owner("serving", &store.path());
     let (code, out, _) = run(&store.path(), &["owner", "status"]);
     assert!(code == Some(0) && out.contains("build probe"), "{out}");
-    owner.signal(Signal::SIGSTOP);
+    owner.stop();
     let begin = Instant::now();
     let (code, out, _) = run(&store.path(), &["owner", "status"]);
     assert!(begin.elapsed() < Duration::from_secs(12), "{:?}", begin.elapsed());

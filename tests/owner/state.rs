@@ -5,7 +5,6 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, Instant};
 
 use lockhouse::owner::{Ownership, read_state};
-use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use serde_json::{Value, json};
 
@@ -95,7 +94,7 @@ fn no_state_but_its_own_speaks_for_an_owner() {
     let owner = Probe::owner("owner", &store.path());
     let own = fs::read(store.beside(".owner.json")).unwrap();
     // It replaces what is put there.
-    owner.signal(Signal::SIGSTOP);
+    owner.stop();
     for (shape, make) in shapes() {
         put(&store, ".owner.json", &make);
         let Ownership::Unnamed(Some(claim)) = look(&store) else { panic!("{shape}: {:?}", look(&store)) };

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use lockhouse::owner::{Candidate, StatusOnly, Takeover, serve_control};
-use nix::sys::signal::Signal;
 
 use crate::probe::Probe;
 use crate::{PATIENCE, Store};
@@ -80,7 +79,7 @@ async fn a_stopped_owner_is_no_dead_one() {
     owner.stop();
     let mut follower = Takeover::new(store.path(), "next").unwrap();
     assert!(tokio::time::timeout(Duration::from_secs(3), follower.elected()).await.is_err());
-    owner.signal(Signal::SIGCONT);
+    owner.go_on();
     drop(owner);
     tokio::time::timeout(PATIENCE, follower.elected()).await.unwrap().unwrap().release();
 }

@@ -11,11 +11,17 @@
 //! | `proxy` | a TCP proxy that cuts, delays, swallows and holds what passes between client and server |
 //! | `poll` | waiting for a condition with a bound |
 //! | `running` | the real binary: started, watched, ended |
+//! | `probe` | a process that a test tells what to do, step by step |
+//! | `overrun` | a queue of directory events that runs over |
 //! | `process`, `scratch`, `container`, `uri` | what the others are made of |
 
 #![allow(dead_code, reason = "each test binary compiles the whole module and uses its own part of it")]
 
+#[cfg(feature = "local")]
+pub(crate) mod overrun;
 pub(crate) mod poll;
+#[cfg(test)]
+pub(crate) mod probe;
 pub(crate) mod process;
 #[cfg(all(test, feature = "cli"))]
 pub(crate) mod running;
