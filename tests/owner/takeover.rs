@@ -46,9 +46,12 @@ async fn a_follower_is_quick_when_an_owner_takes_its_time_to_go() {
         tokio::time::timeout(Duration::from_millis(200), gone.changed()).await.expect_err("the owner lives");
         server.drain();
         tokio::time::timeout(PATIENCE, gone.changed()).await.unwrap().unwrap();
-        // Longer than a follower is in haste, and at no fixed moment of its polling.
-        tokio::time::sleep(Duration::from_millis(200 + round * 11)).await;
+        // Time to watch again, which the next telling is for.
+        tokio::time::sleep(Duration::from_millis(150)).await;
         server.close();
+        // Longer than a follower is in haste, and at no fixed moment of its polling: one that was told of the closing
+        // would find the store free at its next poll only.
+        tokio::time::sleep(Duration::from_millis(200 + round * 11)).await;
         let begin = Instant::now();
         owner.release();
         let (next, at) = tokio::time::timeout(PATIENCE, following).await.unwrap().unwrap().unwrap();
