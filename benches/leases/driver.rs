@@ -89,6 +89,14 @@ impl Driver {
         assert_eq!(gone.deleted_count, 1);
     }
 
+    /// An exclusive phase leaves the writers a turn.
+    pub(crate) async fn release_fsck(&self, lease: Lease) {
+        let until = doc! { "$add": ["$$NOW", 5_000_i64] };
+        let turn = vec![doc! { "$set": { "until": until } }];
+        self.collection.update_one(doc! { "_id": "turn" }, turn).upsert(true).await.expect("turn");
+        self.release(lease).await;
+    }
+
     pub(crate) async fn refresh(&self, leases: &[impl AsRef<Key>]) {
         refresh(&self.collection, leases).await;
     }

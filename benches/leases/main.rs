@@ -163,7 +163,7 @@ impl Bench {
                 let began = Instant::now();
                 let lease = driver.acquire_fsck(transactions).await;
                 grants.1.push(began.elapsed());
-                driver.release(lease).await;
+                driver.release_fsck(lease).await;
                 began.elapsed()
             },
         )

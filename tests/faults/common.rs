@@ -9,6 +9,7 @@ use mongodb::bson::{Document, doc};
 
 use crate::support::database::{TestDatabase, database, standalone_database};
 use crate::support::poll::eventually;
+use crate::support::proxy::Proxy;
 
 /// For what should happen at once, on a machine that is busy with other tests.
 pub(crate) const BOUND: Duration = Duration::from_secs(30);
@@ -122,6 +123,12 @@ pub(crate) fn locked(error: Error) -> Locked {
         Error::StoreLocked(locked) => locked.cause,
         other => panic!("not StoreLocked: {other:?}"),
     }
+}
+
+/// What was sent through a proxy, but for what the driver sends by itself to know the server.
+pub(crate) fn sent(proxy: &Proxy) -> Vec<String> {
+    const MONITORING: [&str; 5] = ["hello", "isMaster", "ismaster", "ping", "endSessions"];
+    proxy.commands().into_iter().filter(|name| !MONITORING.contains(&name.as_str())).collect()
 }
 
 /// Ends the test when something takes longer than everything here should.

@@ -8,6 +8,7 @@ mod support;
 
 mod clocks;
 mod codes;
+mod commands;
 mod common;
 mod connecting;
 mod documents;

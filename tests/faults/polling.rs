@@ -4,21 +4,13 @@ use std::time::{Duration, Instant};
 
 use lockhouse::{ErrorKind, LeaseTiming, Watch};
 
-use crate::common::{BOUND, PATIENT, Server, builder, first, soon};
+use crate::common::{BOUND, PATIENT, Server, builder, first, sent, soon};
 use crate::support::poll::eventually;
-use crate::support::proxy::Proxy;
 
 /// Longer pauses than in other tests: those of the default timing.
 const TIMING: LeaseTiming =
     LeaseTiming { poll_initial: Duration::from_millis(20), poll_max: Duration::from_millis(250), ..PATIENT };
 const WAIT: Duration = Duration::from_secs(4);
-
-/// What the driver sends by itself, to know the server.
-const MONITORING: [&str; 5] = ["hello", "isMaster", "ismaster", "ping", "endSessions"];
-
-fn sent(proxy: &Proxy) -> Vec<String> {
-    proxy.commands().into_iter().filter(|name| !MONITORING.contains(&name.as_str())).collect()
-}
 
 /// How many polls fit into so long: each pause is at least half of what it may be.
 fn at_most(elapsed: Duration) -> usize {
