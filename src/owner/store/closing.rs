@@ -9,7 +9,8 @@ use super::permit::{Permit, Permits};
 use crate::backend::local::layout::Layout;
 use crate::clock::{Clock, SystemClock};
 use crate::owner::ingest::Ingestor;
-use crate::owner::lock::{Candidate, OwnerLock};
+use crate::owner::candidate::Candidate;
+use crate::owner::lock::OwnerLock;
 use crate::records::Target;
 
 /// How often it is looked once more: others may publish meanwhile, and each of them looks too when it ends.

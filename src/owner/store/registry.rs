@@ -18,7 +18,7 @@ use crate::backend::local::files::{self, FileId};
 use crate::backend::local::path::StorePath;
 use crate::backend::local::trouble::{Trouble, belongs_to_another};
 use crate::error::{Error, Result};
-use crate::owner::lock::Candidate;
+use crate::owner::candidate::Candidate;
 use crate::spool::{Producer, Spool};
 
 /// An open store, and how many handles are on it.
