@@ -176,6 +176,10 @@ pub trait Target: Source {
     ///
     /// `Pause` or `Batch`.
     fn checkpoint(&mut self) -> Result<Checkpoint, TargetError>;
+
+    /// From now on nothing is written by closing it either: for who may not write any more. What closing would have
+    /// tidied up is left for whoever opens the store next.
+    fn abandon(&mut self) {}
 }
 
 /// What an [`Target::expire`] removed.

@@ -38,6 +38,7 @@ mod trouble;
 use std::path::Path;
 
 use jiff::Timestamp;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub use catalog::CATALOG_VERSION;
@@ -261,6 +262,12 @@ impl Target for SqliteTarget {
         match busy.map_err(|error| trouble::of_batch(&self.place.name, &error))? {
             0 => Ok(Checkpoint::Complete),
             _ => Ok(Checkpoint::Partial),
+        }
+    }
+
+    fn abandon(&mut self) {
+        if let Err(error) = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+            tracing::warn!(store = %self.place.name, %error, "closing the file may still write it");
         }
     }
 }
