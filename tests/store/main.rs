@@ -6,6 +6,7 @@
 mod support;
 
 mod fscks;
+mod opening;
 mod probe;
 mod roles;
 

@@ -1,13 +1,15 @@
 //! The other processes: this test binary once more, running the one test below. Each opens the store and is told what to
 //! do line by line.
 
+use std::future::IntoFuture;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
+use futures::FutureExt;
 use lockhouse::owner::{Role, Store};
-use lockhouse::records::{Operation, Outcome};
+use lockhouse::records::Operation;
 use lockhouse::spool::NewBatch;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -123,6 +125,7 @@ async fn probe() {
                 say(&sealed.map_or_else(|error| error.to_string(), |_| "done".to_owned()));
             }
             ["role"] => say(role(&store)),
+            ["fork"] => say(fork(&store, Path::new(&path))),
             ["close"] => {
                 store.close().await.unwrap();
                 return say("closed");
@@ -159,7 +162,27 @@ async fn hand(store: &Store, by: &str, from: &str, to: &str) -> String {
     "done".to_owned()
 }
 
-/// The outcomes of a write, for a test.
-pub(crate) fn stored(outcomes: &[Outcome]) -> u64 {
-    outcomes.iter().map(|outcome| if let Outcome::Applied(applied) = outcome { applied.stored } else { 0 }).sum()
+/// Whether a forked child is told that it has not opened the store.
+#[expect(unsafe_code, reason = "what is tested is a fork")]
+fn fork(store: &Store, path: &Path) -> &'static str {
+    // SAFETY: the child polls a few futures, which must not wait, and ends without running anything else.
+    match unsafe { nix::unistd::fork() }.unwrap() {
+        nix::unistd::ForkResult::Child => {
+            let refused = |error: Option<lockhouse::ErrorKind>| error == Some(lockhouse::ErrorKind::LeaseLost);
+            let kind = |error: lockhouse::Error| error.kind();
+            let read = store.kinds().now_or_never().and_then(|read| read.err().map(kind));
+            let batch = NewBatch::new(Vec::new(), Vec::new());
+            let written = store.write(batch).now_or_never().and_then(|written| written.err().map(kind));
+            let opened = Store::open(path).into_future().now_or_never();
+            let opened = opened.and_then(|opened| opened.err().map(kind));
+            let closed = store.clone().close().now_or_never().is_some();
+            let good = refused(read) && refused(written) && refused(opened) && closed;
+            // SAFETY: ends the process without running the harness's exit handlers.
+            unsafe { nix::libc::_exit(i32::from(!good)) }
+        }
+        nix::unistd::ForkResult::Parent { child } => match nix::sys::wait::waitpid(child, None).unwrap() {
+            nix::sys::wait::WaitStatus::Exited(_, 0) => "child good",
+            _ => "child bad",
+        },
+    }
 }

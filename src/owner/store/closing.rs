@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
+
 use super::core::Core;
 use super::opener::Opener;
-use super::period::standing;
+use super::owning::open;
+use super::period::{close, standing};
 use super::permit::{Permit, Permits};
-use crate::backend::local::layout::Layout;
 use crate::clock::{Clock, SystemClock};
 use crate::owner::ingest::Ingestor;
 use crate::owner::candidate::Candidate;
 use crate::owner::lock::OwnerLock;
-use crate::records::Target;
 
 /// How often it is looked once more: others may publish meanwhile, and each of them looks too when it ends.
 const ROUNDS: usize = 3;
@@ -27,20 +28,19 @@ pub(super) async fn ingest_the_rest<O: Opener>(core: &Arc<Core<O>>, candidate: &
         let Ok(Some(lock)) = candidate.elect() else { return };
         // An fsck has it; whoever opens it next ingests.
         let Some(permit) = permits.try_enter().await else { return };
-        let done = ingest(core, &lock, permit);
+        let open = ingest(core, &lock, permit).await;
         drop(lock);
-        if !done {
+        // Who published meanwhile found the lock taken, and left it to this process: so it looks again.
+        if !open {
             return;
         }
     }
 }
 
 /// `false`: there is no use in looking again.
-fn ingest<O: Opener>(core: &Core<O>, lock: &OwnerLock, permit: Permit) -> bool {
+async fn ingest<O: Opener>(core: &Core<O>, lock: &OwnerLock, permit: Permit) -> bool {
     let options = &core.options;
-    let Ok(Some(layout)) = Layout::read(&core.path) else { return false };
-    let file = options.opener.file(&core.path.path());
-    let mut target = match options.opener.open(&file, &layout.store_id) {
+    let mut target = match open(core, &permit).await {
         Ok(target) => target,
         Err(error) => {
             tracing::debug!(%error, "what is left in the spool stays for the next owner");
@@ -49,18 +49,13 @@ fn ingest<O: Opener>(core: &Core<O>, lock: &OwnerLock, permit: Permit) -> bool {
     };
     let mut ingestor = Ingestor::new(&core.spool).formats(options.formats.clone()).on_poison(options.on_poison);
     let give_up = SystemClock.now() + options.drain_on_close;
-    let mut applied = false;
-    let more = loop {
+    let goes_on = loop {
         let round = ingestor.round(&mut target, &mut standing(Some(lock), &permit));
-        applied |= !round.applied.is_empty();
-        if !round.more || SystemClock.now() >= give_up {
-            break round.refused.is_none() && round.paused.is_none();
+        let an_fsck_comes = permit.closing().now_or_never().is_some();
+        if !round.more || an_fsck_comes || SystemClock.now() >= give_up {
+            break round.refused.is_none() && round.paused.is_none() && !an_fsck_comes;
         }
     };
-    if let Err(error) = target.checkpoint() {
-        tracing::debug!(%error, "no checkpoint; the next one who opens the file makes it");
-    }
-    drop(target);
-    drop(permit);
-    more && applied
+    close(target, &permit);
+    goes_on
 }

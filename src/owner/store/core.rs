@@ -9,7 +9,8 @@ use super::options::OpenStore;
 use super::reading::Reading;
 use super::worker::Worker;
 use crate::backend::local::path::StorePath;
-use crate::error::{Error, Result};
+use crate::error::{Error, LeaseLost, LossReason, OWNER_ID, Result};
+use crate::lease::status::LeaseKind;
 use crate::owner::control::Ingested;
 use crate::owner::state::Phase;
 use crate::records::BatchOutcome;
@@ -39,6 +40,8 @@ pub(super) struct Core<O: Opener> {
     pub(super) publishing: Worker<()>,
     /// Whether the life of this store has ended.
     pub(super) ended: watch::Sender<bool>,
+    /// The process that opened it: a forked child has none of its threads.
+    pub(super) pid: u32,
 }
 
 /// Where this process stands.
@@ -51,11 +54,15 @@ pub(super) struct Position {
     pub(super) settled: bool,
     /// Why the store cannot be opened at all.
     pub(super) refused: Option<Arc<Error>>,
+    /// What was in the way of this process's owning it: why nobody was ready when the patience of an opener is over.
+    pub(super) hindrance: Option<Arc<Error>>,
+    /// Why nothing is begun any more.
+    pub(super) over: Option<Arc<Error>>,
 }
 
 impl Position {
     pub(super) fn unsettled() -> Position {
-        Position { role: Role::Reader, own: None, settled: false, refused: None }
+        Position { role: Role::Reader, own: None, settled: false, refused: None, hindrance: None, over: None }
     }
 }
 
@@ -93,7 +100,28 @@ impl<O: Opener> Core<O> {
         Error::unavailable_at(&self.name, message)
     }
 
+    /// Whether something may be begun.
+    pub(super) fn check(&self) -> Result<()> {
+        self.check_process()?;
+        self.position.borrow().over.as_ref().map_or(Ok(()), |why| Err(why.again()))
+    }
+
+    /// Whether this is the process that opened the store. A forked child would wait for threads that it has not.
+    pub(super) fn check_process(&self) -> Result<()> {
+        if self.is_own() { Ok(()) } else { Err(forked(&self.name)) }
+    }
+
+    pub(super) fn is_own(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
     pub(super) fn is_closed(&self) -> Error {
         self.unavailable("it has been closed by this process; open it again")
     }
+}
+
+/// What a forked child is told of a store that its parent has open.
+pub(super) fn forked(store: &StoreName) -> Error {
+    let (store, identifier) = (store.clone(), OWNER_ID.to_owned());
+    LeaseLost { store, identifier, kind: LeaseKind::Writer, why: LossReason::Supervisor }.into()
 }

@@ -26,6 +26,9 @@ const NUDGE: Duration = Duration::from_secs(1);
 const LOOK_SOON: Duration = Duration::from_millis(2);
 const LOOK_LATER: Duration = Duration::from_millis(100);
 
+/// How long what cannot be read is looked at again.
+const UNREAD: Duration = Duration::from_secs(30);
+
 /// What became of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -70,6 +73,7 @@ pub(super) async fn hand_over<O: Opener>(core: &Core<O>, batch: NewBatch) -> Res
 
 /// Applies a batch directly, or publishes it.
 async fn publish<O: Opener>(core: &Core<O>, batch: NewBatch) -> Result<Handed> {
+    core.check()?;
     let id = batch.id.clone();
     let mut batch = Box::new(batch);
     if core.role() == Role::Owner {
@@ -81,6 +85,7 @@ async fn publish<O: Opener>(core: &Core<O>, batch: NewBatch) -> Result<Handed> {
             Err(_) => return Err(pending(core, &id, "the store was closed while it was written".to_owned())),
         }
     }
+    core.check()?;
     let format = format(core)?;
     let producer = core.producer.clone();
     core.publishing.run(move |()| producer.publish(&batch, &format)).await?;
@@ -103,24 +108,41 @@ fn format<O: Opener>(core: &Core<O>) -> Result<String> {
 }
 
 pub(super) async fn await_batch<O: Opener>(core: &Core<O>, id: &str) -> Result<BatchResult> {
+    core.check_process()?;
     let mut pause = LOOK_SOON;
+    let (mut was_nowhere, mut unread_since) = (false, None);
     loop {
         let asked = control_ingest(core.path.path(), &[id.to_owned()], true, ANSWER).await;
         let answered = asked.as_ref().is_ok_and(|ingested| ingested.more);
-        if let Ok(ingested) = asked
+        if let Ok(ingested) = &asked
             && let Some(outcome) = ingested.results.get(id)
             && let Ok(outcome) = serde_json::from_value(outcome.clone())
         {
             return Ok(BatchResult::Known(outcome));
         }
-        match look(core, id).await {
+        let found = look(core, id).await;
+        let mut nowhere = false;
+        let now = SystemClock.now();
+        match found {
             Ok(Look::Known(outcome)) => return Ok(BatchResult::Known(outcome)),
-            Ok(Look::Waits) => {}
-            Ok(Look::Nowhere) => return Ok(BatchResult::Unknown),
+            Ok(Look::Waits) => unread_since = None,
+            Ok(Look::Nowhere) => nowhere = true,
             // The owner's word is all that this build can have.
-            Err(Error::CatalogVersion(_)) => {}
+            Ok(Look::Hidden(error)) => match &asked {
+                Ok(ingested) if ingested.ingested.iter().any(|known| known == id) => return Err(error),
+                Ok(ingested) => nowhere = !ingested.more,
+                Err(_) => {}
+            },
+            // It passes, as a rule: the file is being replaced, say.
+            Err(Error::Unavailable(_)) if now.since(*unread_since.get_or_insert(now)) < UNREAD => {}
             Err(error) => return Err(error),
         }
+        // One listing may miss what was there all the time.
+        if nowhere && was_nowhere {
+            return Ok(BatchResult::Unknown);
+        }
+        was_nowhere = nowhere;
+        core.check()?;
         if answered {
             pause = LOOK_SOON;
         }
@@ -133,6 +155,8 @@ enum Look {
     Known(BatchOutcome),
     Waits,
     Nowhere,
+    /// In the ledger or nowhere: this build cannot read it.
+    Hidden(Error),
 }
 
 /// Where a batch is. It goes from `incoming/` into the ledger, and only then to where it is thrown away or kept: so in this
@@ -141,12 +165,18 @@ async fn look<O: Opener>(core: &Core<O>, id: &str) -> Result<Look> {
     let there = |id: &str| core.spool.listed().map(|listed| listed.batches.iter().any(|batch| batch.id() == id));
     // A listing that is read while others rename may miss what was there before.
     if there(id)? || there(id)? {
-        let known = known(core, id).await?;
-        return Ok(known.map_or(Look::Waits, Look::Known));
+        return match known(core, id).await {
+            Ok(known) => Ok(known.map_or(Look::Waits, Look::Known)),
+            Err(Error::CatalogVersion(_)) => Ok(Look::Waits),
+            Err(error) => Err(error),
+        };
     }
-    if let Some(outcome) = known(core, id).await? {
-        return Ok(Look::Known(outcome));
-    }
+    let otherwise = match known(core, id).await {
+        Ok(Some(outcome)) => return Ok(Look::Known(outcome)),
+        Ok(None) => Look::Nowhere,
+        Err(error @ Error::CatalogVersion(_)) => Look::Hidden(error),
+        Err(error) => return Err(error),
+    };
     // One that could not even be read is in no ledger.
     Ok(match FailedFiles::of(&core.spool).find(OsStr::new(id))? {
         Some(failed) => match failed.reason {
@@ -156,7 +186,7 @@ async fn look<O: Opener>(core: &Core<O>, id: &str) -> Result<Look> {
                 error: "nobody could write down why".to_owned(),
             }),
         },
-        None => Look::Nowhere,
+        None => otherwise,
     })
 }
 

@@ -19,7 +19,7 @@ use super::owning::{Ending, Owning};
 use super::permit::{EnclosingFsck, Permits};
 use crate::backend::local::layout::Layout;
 use crate::backend::local::trouble::Trouble;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, within};
 use crate::connect::{CoordinatorBuilder, Target as On};
 use crate::coordinator::Coordinator;
 use crate::error::{Error, Locked, Result};
@@ -34,6 +34,8 @@ use crate::store_url::StoreUrl;
 /// How often it is looked how far a starting owner is, and how far one is that was ready.
 const LOOK_SOON: Duration = Duration::from_millis(10);
 const LOOK_LATER: Duration = Duration::from_secs(1);
+/// How long a look at the file may keep an election waiting.
+const AT_ONCE: Duration = Duration::from_millis(20);
 /// What `status` calls the owner's lease unless it is told.
 const LABEL: &str = "store owner";
 
@@ -41,7 +43,7 @@ const LABEL: &str = "store owner";
 pub(super) struct Life<O: Opener> {
     pub(super) core: Arc<Core<O>>,
     pub(super) jobs: mpsc::UnboundedReceiver<Job>,
-    takeover: Takeover,
+    pub(super) takeover: Takeover,
 }
 
 /// What following came to.
@@ -56,6 +58,7 @@ impl<O: Opener> Life<O> {
         let life = Life { core, jobs, takeover: Takeover::of(candidate) };
         let run = move || {
             let core = life.core.clone();
+            let _end = End(core.clone());
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
                 Ok(runtime) => runtime.block_on(life.live()),
@@ -64,7 +67,6 @@ impl<O: Opener> Life<O> {
                     core.place(|position| position.refused = Some(Arc::new(error)));
                 }
             }
-            core.ended.send_replace(true);
         };
         let started = std::thread::Builder::new().name("lockhouse-store".to_owned()).spawn(run);
         started.map(drop).map_err(|error| Error::internal(format!("no thread for an open store: {error}")))
@@ -94,6 +96,14 @@ impl<O: Opener> Life<O> {
                     if enclosed {
                         return self.refuse(error).await;
                     }
+                    let error = Arc::new(error);
+                    self.core.place(|position| {
+                        // What no waiting mends, nobody who opens has to wait for.
+                        if !position.settled && !error.is_retryable() {
+                            position.refused = Some(error.clone());
+                        }
+                        position.hindrance = Some(error);
+                    });
                 }
             }
         }
@@ -126,7 +136,11 @@ impl<O: Opener> Life<O> {
 
     /// There is no way to open the store; answers whoever asks until the last handle is gone.
     async fn refuse(&mut self, error: Error) {
-        self.core.place(|position| position.refused = Some(Arc::new(error)));
+        let error = Arc::new(error);
+        self.core.place(|position| {
+            position.role = Role::Reader;
+            (position.refused, position.over) = (Some(error.clone()), Some(error));
+        });
         while let Some(job) = self.jobs.recv().await {
             if matches!(job, Job::Close) {
                 return;
@@ -139,7 +153,7 @@ impl<O: Opener> Life<O> {
     async fn follow(&mut self) -> Followed {
         let core = self.core.clone();
         core.place(|position| (position.role, position.own) = (Role::Reader, None));
-        let mut eligible = self.may_own_the_file().await;
+        let mut eligible = may_own_the_file(&core).await.unwrap_or(true);
         loop {
             let mut elected = Box::pin(self.takeover.elected());
             let mut settled = core.position.borrow().settled;
@@ -161,7 +175,9 @@ impl<O: Opener> Life<O> {
                     },
                     () = SystemClock.sleep_until(SystemClock.now() + pause) => {
                         let owner = state::look(&core.path);
-                        eligible = !is_later(&owner, core.options.opener.catalog_version());
+                        // An owner that is gone has left its catalog in the file.
+                        eligible = !is_later(&owner, core.options.opener.catalog_version())
+                            && may_own_the_file(&core).await.unwrap_or(eligible);
                         settled |= self::settles(&core, &owner);
                     }
                 }
@@ -170,13 +186,38 @@ impl<O: Opener> Life<O> {
             SystemClock.sleep_until(SystemClock.now() + LOOK_LATER).await;
         }
     }
+}
 
-    /// Whether this build reads what is in the file: one that does not never becomes the owner.
-    async fn may_own_the_file(&self) -> bool {
-        match self.core.reading.read(|_| Ok(())).await {
-            Err(Error::CatalogVersion(version)) => version.owner <= version.build,
-            _ => true,
+/// Whether this build reads what is in the file: one that does not never becomes the owner. `None`: somebody reads, and
+/// it cannot be told now.
+async fn may_own_the_file<O: Opener>(core: &Core<O>) -> Option<bool> {
+    let looking = core.reading.read(|_| Ok(()));
+    match within(&SystemClock, AT_ONCE, looking).await {
+        Some(Err(Error::CatalogVersion(version))) => {
+            let eligible = version.owner <= version.build;
+            if !eligible {
+                let error = Arc::new(Error::CatalogVersion(version));
+                core.place(|position| position.hindrance = Some(error));
+            }
+            Some(eligible)
         }
+        Some(_) => Some(true),
+        None => None,
+    }
+}
+
+/// Tells whoever waits that the thread has ended, however that came.
+struct End<O: Opener>(Arc<Core<O>>);
+
+impl<O: Opener> Drop for End<O> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = Arc::new(Error::internal("the thread of an open store ended early; close it and open it anew"));
+            self.0.place(|position| {
+                *position = Position { refused: Some(error.clone()), over: Some(error), ..Position::unsettled() };
+            });
+        }
+        self.0.ended.send_replace(true);
     }
 }
 
@@ -185,7 +226,7 @@ fn settles<O: Opener>(core: &Core<O>, owner: &Ownership) -> bool {
     let Ownership::Named(state) = owner else { return false };
     match state.phase {
         Phase::Ready | Phase::Waiting | Phase::Draining if state.spool.is_some() => {
-            core.place(|position| position.settled = true);
+            core.place(|position| (position.settled, position.refused, position.hindrance) = (true, None, None));
             true
         }
         // It holds the store for something that has no use for batches, nor for readers.

@@ -65,23 +65,25 @@ use crate::store_url::StoreName;
 /// This process's hold on a record store. Handles on the same store share it; it ends with the last of them, by
 /// [`Store::close`] or when it is dropped, which does the same without waiting for it.
 ///
-/// Needs no runtime of a particular kind: everything happens on threads of its own, and a caller only awaits answers.
+/// Needs no runtime of a particular kind: everything happens on threads of its own, and a caller only awaits answers. A
+/// forked child has none of them: its copies answer `LeaseLost`, and it opens no store that its parent has open.
 #[derive(Debug)]
 pub struct Store<O: Opener = Sqlite> {
     core: Arc<Core<O>>,
     id: FileId,
+    left: bool,
 }
 
 impl<O: Opener> Clone for Store<O> {
     fn clone(&self) -> Self {
-        registry::share(self.id);
-        Store { core: Arc::clone(&self.core), id: self.id }
+        registry::share(&self.core, self.id);
+        Store::handle(Arc::clone(&self.core), self.id)
     }
 }
 
 impl<O: Opener> Drop for Store<O> {
     fn drop(&mut self) {
-        registry::leave(&self.core, self.id);
+        self.leave();
     }
 }
 
@@ -111,6 +113,16 @@ impl Store<Sqlite> {
 }
 
 impl<O: Opener> Store<O> {
+    /// A handle that is counted already.
+    fn handle(core: Arc<Core<O>>, id: FileId) -> Self {
+        Store { core, id, left: false }
+    }
+
+    /// `true`: it was the last handle.
+    fn leave(&mut self) -> bool {
+        !std::mem::replace(&mut self.left, true) && registry::leave(&self.core, self.id)
+    }
+
     /// The store's name.
     pub fn name(&self) -> &StoreName {
         &self.core.name
@@ -156,6 +168,7 @@ impl<O: Opener> Store<O> {
         &self,
         read: impl FnOnce(&dyn Source) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.core.check_process()?;
         self.core.reading.read(read).await
     }
 
@@ -222,6 +235,7 @@ impl<O: Opener> Store<O> {
     /// # Errors
     ///
     /// `Invalid` for a batch over the limits, and for one that the owner could not apply: it lies in `failed/`.
+    /// `LeaseLost` once the fsck is over under whose lease the store was opened, and in a forked child.
     /// `Unavailable` if it could not be handed over, and nothing came of it. `Pending` if it was, and what became of it
     /// cannot be learnt: ask [`Store::await_batch`] before anything is written again.
     ///
@@ -270,7 +284,7 @@ impl<O: Opener> Store<O> {
     /// is not the owner, or no such batch is in the way.
     pub async fn give_up(&self, id: &str) -> bool {
         let (reply, answer) = oneshot::channel();
-        let asked = self.core.jobs.send(Job::GiveUp { id: id.to_owned(), reply }).is_ok();
+        let asked = self.core.is_own() && self.core.jobs.send(Job::GiveUp { id: id.to_owned(), reply }).is_ok();
         asked && answer.await.unwrap_or(false)
     }
 
@@ -290,12 +304,9 @@ impl<O: Opener> Store<O> {
     /// # Cancellation
     ///
     /// Dropping the future does not undo it.
-    pub async fn close(self) -> Result<()> {
-        let core = Arc::clone(&self.core);
-        let last = registry::is_last(self.id);
-        drop(self);
-        if last {
-            let mut ended = core.ended.subscribe();
+    pub async fn close(mut self) -> Result<()> {
+        if self.leave() {
+            let mut ended = self.core.ended.subscribe();
             // The other side is in `core`.
             let _ = ended.wait_for(|ended| *ended).await;
         }
@@ -315,6 +326,10 @@ async fn await_settled<O: Opener>(store: &Store<O>, limit: Duration) -> Result<(
             _ => Ok(()),
         },
         Some(Err(_)) => Err(core.is_closed()),
+        None if core.position.borrow().hindrance.is_some() => {
+            let position = core.position.borrow();
+            position.hindrance.as_ref().map_or(Ok(()), |hindrance| Err(hindrance.again()))
+        }
         None => {
             let waited = crate::describe::duration(limit);
             let owner = state::look(&core.path);

@@ -147,8 +147,9 @@ impl<O: Opener> IntoFuture for OpenStore<O> {
 
     /// # Errors
     ///
-    /// `Unavailable` naming the owner and its phase if it is not ready in time; `StoreLocked` naming the owner if it is one
-    /// that ingests nothing; `Invalid` or `Denied` for a path, a file system or files that cannot be trusted.
+    /// `Unavailable` naming the owner and its phase if it is not ready in time, or what kept this process from being it;
+    /// `CatalogVersion` if that is a later build's catalog; `StoreLocked` naming the owner if it is one
+    /// that ingests nothing; `Invalid` or `Denied` for a path, a file system or files that cannot be trusted; `LeaseLost` in a forked child whose parent has it open.
     ///
     /// # Cancellation
     ///

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::core::{Job, Role};
+use super::core::{Core, Job, Role};
 use super::life::{Life, turn_away};
 use super::opener::Opener;
 use super::period::{Period, PeriodEnd};
@@ -113,7 +113,9 @@ impl<'a, O: Opener> Owning<'a, O> {
         self.life.core.place(|position| {
             position.role = if phase == Phase::Ready { Role::Owner } else { Role::Reader };
             position.own = Some(phase);
-            position.settled |= matches!(phase, Phase::Ready | Phase::Waiting);
+            if matches!(phase, Phase::Ready | Phase::Waiting) {
+                (position.settled, position.hindrance) = (true, None);
+            }
         });
     }
 
@@ -145,33 +147,33 @@ impl<'a, O: Opener> Owning<'a, O> {
 
     /// One period under a permit: opens the file for writing, and closes it before the permit goes.
     async fn period(&mut self, permit: Permit) -> PeriodEnd {
-        let opened = self.open(&permit).await;
+        let opened = open(&self.life.core, &permit).await;
         let target = match opened {
             Ok(target) => target,
             Err(error) => return PeriodEnd::Over(error),
         };
         Period::new(self, target, permit).run().await
     }
+}
 
-    /// The connection that read becomes the one that writes, or another is made.
-    async fn open(&self, permit: &Permit) -> Result<O::Target> {
-        let core = &self.life.core;
-        let path = core.path.layout();
-        let layout = Layout::read(&core.path).trouble("reading", &path).map_err(|error| error.at(&core.name))?;
-        let Some(layout) = layout else { return Err(core.unavailable("its layout was removed; try again")) };
-        permit.check()?;
-        let reading = core.reading.take().await;
-        let target = match reading {
-            Ok(Some(mut target)) => target.promote().map(|()| target),
-            // An earlier build's file has to be opened for writing before anybody can read it.
-            Ok(None) | Err(_) => {
-                let opener = &core.options.opener;
-                opener.open(&opener.file(&core.path.path()), &layout.store_id)
-            }
-        }?;
-        crate::crash::point("store-opened");
-        Ok(target)
-    }
+/// Opens the file for writing: the connection that read becomes the one that writes, or another is made. What was open
+/// of a file that somebody has replaced is closed before: what SQLite keeps beside it is known by its name.
+pub(super) async fn open<O: Opener>(core: &Core<O>, permit: &Permit) -> Result<O::Target> {
+    let path = core.path.layout();
+    let layout = Layout::read(&core.path).trouble("reading", &path).map_err(|error| error.at(&core.name))?;
+    let Some(layout) = layout else { return Err(core.unavailable("its layout was removed; try again")) };
+    permit.check()?;
+    let reading = core.reading.take().await;
+    let target = match reading {
+        Ok(Some(mut target)) => target.promote().map(|()| target),
+        // An earlier build's file has to be opened for writing before anybody can read it.
+        Ok(None) | Err(_) => {
+            let opener = &core.options.opener;
+            opener.open(&opener.file(&core.path.path()), &layout.store_id)
+        }
+    }?;
+    crate::crash::point("store-opened");
+    Ok(target)
 }
 
 /// Completes when the ownership is lost; never where there is none to lose.

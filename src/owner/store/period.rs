@@ -22,6 +22,9 @@ use crate::spool::{NewBatch, Taken};
 /// How often time to live is ended, and what lies in `failed/` is counted.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
 
+/// How long that may keep others waiting at a time; the rest of it is done a minute later.
+const HOUSEKEEPING_TIME: Duration = Duration::from_millis(250);
+
 /// How a period ended. The file is closed then, and the permit given back.
 pub(super) enum PeriodEnd {
     /// An fsck wants the store.
@@ -59,12 +62,7 @@ impl<'o, 'l, O: Opener> Period<'o, 'l, O> {
             PeriodEnd::FsckComes => Phase::Waiting,
             PeriodEnd::Close | PeriodEnd::Over(_) => Phase::Draining,
         });
-        if self.permit.check().is_ok()
-            && let Err(error) = self.target.checkpoint()
-        {
-            tracing::debug!(%error, "no checkpoint; the next one who opens the file makes it");
-        }
-        drop(self.target);
+        close(self.target, &self.permit);
         crate::crash::point("store-closed");
         drop(self.permit);
         end
@@ -131,13 +129,17 @@ impl<'o, 'l, O: Opener> Period<'o, 'l, O> {
         let now = SystemClock.now();
         let at_latest = now + self.owning.life.core.options.poll;
         self.due = if round.more { now } else { round.next.map_or(at_latest, |next| next.min(at_latest)) };
+        // What is paused or halted is in its own writes' way, as ever, and in nobody else's.
+        let own = self.owning.life.core.producer.instance();
+        let waits = round.paused.is_some() || round.waiting.iter().any(|waiting| waiting.instance == own);
         self.tell(round.backlog as u64, round.paused.map(|paused| paused.why), !round.failed.is_empty());
         if let Some(error) = round.refused {
             return Err(error);
         }
-        if !self.caught_up && !self.has_own_backlog() {
+        if !self.caught_up && (waits || !self.has_own_backlog()) {
             self.caught_up = true;
             self.count_failed();
+            self.owning.life.takeover.succeeded();
             self.owning.phase(Phase::Ready);
             crate::crash::point("store-ready");
         }
@@ -179,20 +181,26 @@ impl<'o, 'l, O: Opener> Period<'o, 'l, O> {
         let mut standing = standing(self.owning.lock.as_ref(), &self.permit);
         let target = &mut self.target;
         let producer = &self.owning.life.core.producer;
-        let written = producer.directly(batch, |batch| apply(target, batch, &mut standing));
+        let enclosed = matches!(self.permit, Permit::Fsck(_));
+        let written = producer.directly(batch, |batch| match apply(target, batch, &mut standing) {
+            // Nobody takes over what was to be written under an fsck's lease.
+            Taken::No(NotWritten::MayNot(_, error)) if enclosed => Taken::No(NotWritten::Refused(error)),
+            taken => taken,
+        });
         match written {
             Ok(outcome) => {
                 self.owning.ingestor.wrote(&outcome);
                 Written::Done(Ok(outcome))
             }
-            Err(NotWritten::NotNow(batch)) => Written::NotNow(batch),
+            Err(NotWritten::NotNow(batch) | NotWritten::MayNot(batch, _)) => Written::NotNow(batch),
             Err(NotWritten::Refused(error)) => Written::Done(Err(error)),
         }
     }
 
     fn keep_house(&mut self) {
         self.count_failed();
-        loop {
+        let give_up = SystemClock.now() + HOUSEKEEPING_TIME;
+        while SystemClock.now() < give_up && self.permit.closing().now_or_never().is_none() {
             let mut standing = standing(self.owning.lock.as_ref(), &self.permit);
             match self.target.expire(crate::clock::wall(), &mut standing) {
                 Ok(expired) if expired.more => {}
@@ -237,9 +245,22 @@ pub(super) fn standing<'a>(
     }
 }
 
+/// Closes the file. It is whole for whoever comes, unless this process may not write any more.
+pub(super) fn close(mut target: impl Target, permit: &Permit) {
+    match permit.check() {
+        Ok(()) => {
+            if let Err(error) = target.checkpoint() {
+                tracing::debug!(%error, "no checkpoint; the next one who opens the file makes it");
+            }
+        }
+        Err(_) => target.abandon(),
+    }
+}
+
 /// Why a direct write has not been made: nothing of it is in the store.
 enum NotWritten {
     NotNow(Box<NewBatch>),
+    MayNot(Box<NewBatch>, Error),
     Refused(Error),
 }
 
@@ -255,10 +276,8 @@ fn apply(
     batch: Batch,
     standing: &mut dyn FnMut() -> Result<()>,
 ) -> Taken<BatchOutcome, NotWritten> {
-    let not_now = |batch: Batch| {
-        let Batch { id, schemas, entries, .. } = batch;
-        Taken::No(NotWritten::NotNow(Box::new(NewBatch { id, schemas, entries })))
-    };
+    let back = |Batch { id, schemas, entries, .. }: Batch| Box::new(NewBatch { id, schemas, entries });
+    let not_now = |batch: Batch| Taken::No(NotWritten::NotNow(back(batch)));
     match target.producer_seq(&batch.instance) {
         Ok(last) if last + 1 == batch.seq => {}
         // One that was published a moment ago has to be applied first; or it cannot be told.
@@ -267,7 +286,8 @@ fn apply(
     match target.append_batch(&batch, crate::clock::wall(), standing) {
         Ok(outcome) => Taken::Yes(outcome),
         // What cannot be written now is handed over like everybody else's: it is tried until it can.
-        Err(TargetError::Standing(_) | TargetError::Pause(_) | TargetError::Late { .. }) => not_now(batch),
+        Err(TargetError::Pause(_) | TargetError::Late { .. }) => not_now(batch),
+        Err(TargetError::Standing(error)) => Taken::No(NotWritten::MayNot(back(batch), error)),
         Err(TargetError::Batch(why)) => Taken::No(NotWritten::Refused(Error::invalid(why))),
     }
 }

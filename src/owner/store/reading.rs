@@ -1,8 +1,9 @@
 //! Reading the store, in either role: by a connection of its own on a thread of its own, opened again when somebody has
 //! put another file in the place of the one that was open.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::opener::Opener;
 use super::worker::Worker;
@@ -10,12 +11,23 @@ use crate::backend::local::files::{self, FileId};
 use crate::backend::local::layout::Layout;
 use crate::backend::local::path::StorePath;
 use crate::backend::local::trouble::Trouble;
-use crate::error::Result;
+use crate::clock::{SystemClock, within};
+use crate::error::{Error, Result};
 use crate::records::{BatchOutcome, Schema, Source, StreamMeta, StreamName, Window};
 
 /// The thread that reads.
 #[derive(Debug)]
-pub(super) struct Reading<O: Opener>(Worker<Reader<O>>);
+pub(super) struct Reading<O: Opener> {
+    worker: Worker<Reader<O>>,
+    /// The file that is open, for who cannot wait for the thread.
+    shown: Arc<Mutex<Option<FileId>>>,
+    path: PathBuf,
+}
+
+/// How long a connection is waited for that somebody reads by.
+const IN_USE: Duration = Duration::from_millis(100);
+/// How often it is looked whether it is out of the way.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Its state.
 pub(super) struct Reader<O: Opener> {
@@ -23,6 +35,7 @@ pub(super) struct Reader<O: Opener> {
     store: StorePath,
     file: PathBuf,
     open: Option<Open<O::Target>>,
+    shown: Arc<Mutex<Option<FileId>>>,
 }
 
 struct Open<T> {
@@ -34,7 +47,12 @@ struct Open<T> {
 impl<O: Opener> Reading<O> {
     pub(super) fn start(opener: Arc<O>, store: StorePath) -> Result<Reading<O>> {
         let file = opener.file(&store.path());
-        Worker::start("lockhouse-reads", move || Reader { opener, store, file, open: None }).map(Reading)
+        let shown = Arc::<Mutex<Option<FileId>>>::default();
+        let shows = Arc::clone(&shown);
+        let path = file.clone();
+        let worker =
+            Worker::start("lockhouse-reads", move || Reader { opener, store, file, open: None, shown: shows })?;
+        Ok(Reading { worker, shown, path })
     }
 
     /// Reads something. A store that has no file yet is an empty one.
@@ -42,43 +60,96 @@ impl<O: Opener> Reading<O> {
         &self,
         read: impl FnOnce(&dyn Source) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.0
-            .run(move |reader| match reader.target()? {
-                Some(target) => read(target),
-                None => read(&Nothing),
+        self.worker
+            .run(move |reader| {
+                reader.open()?;
+                let Some(open) = &reader.open else { return read(&Nothing) };
+                let done = read(&open.target);
+                // What SQLite keeps beside the file is known by its name, so it may have been another's in between.
+                reader.check(open)?;
+                done
             })
             .await
     }
 
-    /// Takes the connection that reads away, for it to become the one that writes. `None`: there is none that is of use.
+    /// Takes the connection that reads away, for it to become the one that writes. `None`: there is none that is of use,
+    /// or somebody reads by it; then it is one to the same file.
     pub(super) async fn take(&self) -> Result<Option<O::Target>> {
-        self.0
-            .run(|reader| {
-                reader.target()?;
-                Ok(reader.open.take().map(|open| open.target))
-            })
-            .await
+        let taking = self.worker.run(|reader| {
+            reader.open()?;
+            Ok(reader.take().map(|open| open.target))
+        });
+        let mut taking = Box::pin(taking);
+        if let Some(taken) = within(&SystemClock, IN_USE, &mut taking).await {
+            return taken;
+        }
+        loop {
+            // Dropped, it is left out, or what it took is closed.
+            if self.stands_on(&self.path) {
+                return Ok(None);
+            }
+            if let Some(taken) = within(&SystemClock, LOOK_AGAIN, &mut taking).await {
+                return taken;
+            }
+        }
+    }
+
+    /// Whether nothing is open but what has the file's name now.
+    fn stands_on(&self, file: &Path) -> bool {
+        match *self.shown.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => true,
+            open => files::id_at(file).is_ok_and(|there| there == open),
+        }
     }
 }
 
 impl<O: Opener> Reader<O> {
-    fn target(&mut self) -> Result<Option<&O::Target>> {
+    /// Opens what there is to be read, unless it is open.
+    fn open(&mut self) -> Result<()> {
         let name = self.store.display();
         let id = files::id_at(&self.file).trouble("looking at", &self.file).map_err(|error| error.at(&name))?;
         let path = self.store.layout();
         let layout = Layout::read(&self.store).trouble("reading", &path).map_err(|error| error.at(&name))?;
         let (Some(id), Some(layout)) = (id, layout) else {
-            self.open = None;
-            return Ok(None);
+            self.close();
+            return Ok(());
         };
         let seen = (id, layout.generation);
         if self.open.as_ref().is_none_or(|open| open.seen != seen) {
             // The old one first: two files of one name would share what SQLite keeps beside it.
-            self.open = None;
+            self.close();
             let target = self.opener.open_read_only(&self.file, &layout.store_id)?;
             self.open = target.map(|target| Open { target, seen });
+            self.show();
         }
-        Ok(self.open.as_ref().map(|open| &open.target))
+        Ok(())
+    }
+
+    /// Nothing is shown as closed before it is.
+    fn close(&mut self) {
+        self.open = None;
+        self.show();
+    }
+
+    fn take(&mut self) -> Option<Open<O::Target>> {
+        let taken = self.open.take();
+        self.show();
+        taken
+    }
+
+    fn show(&self) {
+        let open = self.open.as_ref().map(|open| open.seen.0);
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = open;
+    }
+
+    /// Whether it is still the file that was read.
+    fn check(&self, open: &Open<O::Target>) -> Result<()> {
+        match files::id_at(&self.file) {
+            Ok(Some(id)) if id == open.seen.0 => Ok(()),
+            _ => {
+                Err(Error::unavailable_at(&self.store.display(), "its file was replaced while it was read; read again"))
+            }
+        }
     }
 }
 

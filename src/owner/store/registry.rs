@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 
-use super::core::{Core, Job, Position};
+use super::core::{Core, Job, Position, forked};
 use super::life::Life;
 use super::opener::Opener;
 use super::options::OpenStore;
@@ -54,12 +54,16 @@ fn enter<O: Opener>(options: OpenStore<O>) -> Result<Store<O>> {
     let made = files::open_or_create(&lock).and_then(|file| FileId::of(&file));
     let id = made.trouble("opening", &lock).map_err(|error| error.at(&name))?;
     let mut entries = entries();
-    if let Some(entry) = entries.get_mut(&id).filter(|entry| entry.pid == std::process::id()) {
+    if let Some(entry) = entries.get_mut(&id) {
+        if entry.pid != std::process::id() {
+            // What its parent's SQLite knows of the file's locks is not so in a forked child: nothing here can open it.
+            return Err(forked(&name));
+        }
         let Ok(core) = Arc::downcast::<Core<O>>(entry.core.clone()) else {
             return Err(Error::invalid_at(&name, "this process has it open with another opener; use the same one"));
         };
         entry.handles += 1;
-        return Ok(Store { core, id });
+        return Ok(Store::handle(core, id));
     }
     let spool = Spool::allowing(&options.path, &options.file_systems)?;
     let producer = Producer::with_formats(&spool, options.build.clone(), options.formats.clone());
@@ -70,6 +74,7 @@ fn enter<O: Opener>(options: OpenStore<O>) -> Result<Store<O>> {
         producer: Arc::new(producer),
         position: watch::Sender::new(Position::unsettled()),
         ended: watch::Sender::new(false),
+        pid: std::process::id(),
         options,
         path,
         name,
@@ -78,33 +83,33 @@ fn enter<O: Opener>(options: OpenStore<O>) -> Result<Store<O>> {
     });
     Life::begin(core.clone(), candidate, receiver)?;
     entries.insert(id, Entry { core: core.clone(), handles: 1, pid: std::process::id() });
-    Ok(Store { core, id })
+    Ok(Store::handle(core, id))
 }
 
 /// Another handle.
-pub(super) fn share(id: FileId) {
+pub(super) fn share<O: Opener>(core: &Core<O>, id: FileId) {
+    if !core.is_own() {
+        return;
+    }
     if let Some(entry) = entries().get_mut(&id) {
         entry.handles += 1;
     }
 }
 
-/// Whether there is one handle only.
-pub(super) fn is_last(id: FileId) -> bool {
-    entries().get(&id).is_none_or(|entry| entry.handles == 1)
-}
-
-/// A handle goes. The last one ends the store's life in this process.
-pub(super) fn leave<O: Opener>(core: &Core<O>, id: FileId) {
+/// A handle goes. The last one ends the store's life in this process; `true`: this was it.
+pub(super) fn leave<O: Opener>(core: &Core<O>, id: FileId) -> bool {
+    if !core.is_own() {
+        // A forked child's copy: the life goes on in the parent, one of whose threads may have held the lock here.
+        return false;
+    }
     let mut entries = entries();
-    let Some(entry) = entries.get_mut(&id) else { return };
-    if entry.pid != std::process::id() {
-        // A forked child's copy: the life goes on in the parent.
-        return;
-    }
+    let Some(entry) = entries.get_mut(&id) else { return false };
     entry.handles -= 1;
-    if entry.handles == 0 {
-        entries.remove(&id);
-        // A life that has ended needs no telling.
-        let _ = core.jobs.send(Job::Close);
+    if entry.handles > 0 {
+        return false;
     }
+    entries.remove(&id);
+    // A life that has ended needs no telling.
+    let _ = core.jobs.send(Job::Close);
+    true
 }
