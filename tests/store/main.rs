@@ -1,13 +1,45 @@
 //! One record store, written by any number of processes: real ones, killed by real signals and at named points.
 //!
-//! `roles` is what one process sees; `probe` the other processes; `crashes` what is left by those that die.
+//! `roles` is what one process sees, `opening` what cannot be opened or owned, `outcomes` what comes back to a reader,
+//! `crashes` what those leave that die, `fscks` and `rebuilt` an fsck beside an owner, `crowd` all of it at once for a
+//! while. `probe` is the other processes, `checker` what an fsck runs.
+//!
+//! # Where to find what is tested of a hand-over that anything may interrupt
+//!
+//! | what happens | where |
+//! | --- | --- |
+//! | the owner is killed between appends, before a commit, after it, before and after the move to `trash/` | `crashes`: `killed_while_four_write…` |
+//! | it is killed while it starts, or makes the store | `crashes`: `killed_while_it_starts…`, `killed_while_it_makes…` |
+//! | it is killed after the last drain, or a batch is published after that | `crashes`: `killed_while_it_closes…` |
+//! | three readers and an owner that is killed: one of them takes over | `crashes`: `killed_while_four_write…` |
+//! | a producer that ends at once, a backlog without an owner | `roles`: `a_producer_may_end_at_once…` |
+//! | a widened and a changed schema, a sealed stream in a bulk batch, a dead generation | `outcomes`: `each_entry…`; the rules: `records::schemas`, `records::batches` |
+//! | fifty batches and a seal, in order | `crashes`: `fifty_batches…` |
+//! | a manifest from the future | `outcomes`; retried by a newer build: `spool::failed` |
+//! | a reader learns what the owner did, and reads it | `roles`: `a_reader_gets_back…`, `opening`: `an_outcome_that_is_too_long…` |
+//! | an opener waits for an owner that starts | `opening`: `an_opener_waits…` |
+//! | the socket is gone | `outcomes`: `without_a_socket…` |
+//! | another program holds SQLite's lock | `outcomes`: `another_programs_lock…` |
+//! | the role changes between the question and the write | `outcomes`: `a_role_that_changes…` |
+//! | an fsck replaces the file | `rebuilt`, `crowd` |
+//! | a full disk | `outcomes`: `on_a_full_disk…`; in the middle of a batch: `records::crashes`, `spool::full` |
+//! | builds of other catalogs, forks, an fsck that ends under its own writers | `opening` |
+//! | every step of publishing and of applying | `spool::crashes` |
+//! | replays, a lost counter, a clock that steps back, a listing that misses something | `spool::ordering` |
+//! | poison, strange things in `incoming/`, ten thousand batches at once | `spool::poison`, `spool::strange`, `spool::crowds` |
+//! | eight processes, kills, fscks | `crowd` |
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod checker;
+mod crashes;
+mod crowd;
 mod fscks;
 mod opening;
+mod outcomes;
 mod probe;
+mod rebuilt;
 mod roles;
 
 use std::path::{Path, PathBuf};

@@ -3,17 +3,20 @@
 
 use std::future::IntoFuture;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use futures::FutureExt;
-use lockhouse::owner::{Role, Store};
-use lockhouse::records::Operation;
+use lockhouse::ErrorKind;
+use lockhouse::owner::{BatchResult, Role, Store};
+use lockhouse::records::{BatchOutcome, Entry, Operation, Outcome};
 use lockhouse::spool::NewBatch;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::support::poll::eventually_blocking;
 use crate::support::process::spawn_kept;
 use crate::{PATIENCE, row, schema, stream};
 
@@ -61,7 +64,20 @@ impl Probe {
     }
 
     pub(crate) fn answer(&self) -> String {
-        self.answers.recv_timeout(PATIENCE).expect("the probe answers in time")
+        self.answer_within(PATIENCE)
+    }
+
+    pub(crate) fn answer_within(&self, patience: Duration) -> String {
+        self.answers.recv_timeout(patience).expect("the probe answers in time")
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has said and nobody has heard.
+    pub(crate) fn unheard(&self) -> Vec<String> {
+        self.answers.try_iter().collect()
     }
 
     pub(crate) fn tell(&mut self, order: &str) {
@@ -81,7 +97,10 @@ impl Probe {
 
     /// Waits until it is dead.
     pub(crate) fn died(&mut self) -> ExitStatus {
-        self.child.wait().unwrap()
+        eventually_blocking(PATIENCE, "the probe to die", || match self.child.try_wait().unwrap() {
+            Some(status) => Ok(status),
+            None => Err(self.answers.try_iter().collect::<Vec<_>>()),
+        })
     }
 }
 
@@ -115,7 +134,9 @@ async fn probe() {
         Err(error) => return say(&format!("{:?}: {error}", error.kind())),
     };
     say(role(&store));
-    for order in std::io::stdin().lines().map_while(Result::ok) {
+    let (sender, orders) = channel();
+    std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    for order in orders.iter() {
         let words: Vec<&str> = order.split(' ').collect();
         match words[..] {
             ["append", by, from, to] => say(&append(&store, by, from, to).await),
@@ -125,6 +146,14 @@ async fn probe() {
                 say(&sealed.map_or_else(|error| error.to_string(), |_| "done".to_owned()));
             }
             ["role"] => say(role(&store)),
+            ["count"] => say(&count(&store).await),
+            ["write", by] => say(&write(&store, by, &orders).await),
+            ["three", by, from] => say(&three(&store, by, from).await),
+            ["fill"] => say(fill(Path::new(&path))),
+            ["empty"] => {
+                std::fs::remove_file(filler(Path::new(&path))).unwrap();
+                say("empty");
+            }
             ["fork"] => say(fork(&store, Path::new(&path))),
             ["close"] => {
                 store.close().await.unwrap();
@@ -152,14 +181,87 @@ async fn append(store: &Store, by: &str, from: &str, to: &str) -> String {
 
 async fn hand(store: &Store, by: &str, from: &str, to: &str) -> String {
     for n in range(from, to) {
-        let rows = vec![row(by, n)];
-        let operation = Operation::Append { kind: schema().kind, rows, ttl: None, seal: false };
-        let entry = lockhouse::records::Entry { stream: stream("s"), generation: None, operation };
-        if let Err(error) = store.hand_over(NewBatch::new(vec![schema()], vec![entry])).await {
+        if let Err(error) = store.hand_over(NewBatch::new(vec![schema()], vec![entry(by, n)])).await {
             return format!("{:?} at {n}: {error}", error.kind());
         }
     }
     "done".to_owned()
+}
+
+async fn count(store: &Store) -> String {
+    match store.read(|source| source.meta(&stream("s"))).await {
+        Ok(meta) => meta.map_or(0, |meta| meta.rows).to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Writes rows one by one, some of them without waiting, and says the number of each that it need not write again; until
+/// a line comes.
+async fn write(store: &Store, by: &str, orders: &Receiver<String>) -> String {
+    let mut n = 0;
+    while orders.try_recv().is_err() {
+        n += 1;
+        let batch = NewBatch::new(vec![schema()], vec![entry(by, n)]);
+        let id = batch.id.clone();
+        let written = if n % 5 == 0 {
+            store.hand_over(batch).await.map(drop)
+        } else {
+            store.write(batch).await.map(|outcomes| assert_eq!(stored(&outcomes), 1))
+        };
+        match written {
+            Ok(()) => {}
+            // It is, or it never was: as this says.
+            Err(error) if error.kind() == ErrorKind::Pending => match store.await_batch(&id).await {
+                Ok(BatchResult::Known(BatchOutcome::Applied { .. })) => {}
+                other => return format!("{by} {n}: {error}; then {other:?}"),
+            },
+            Err(error) => return format!("{by} {n}: {:?}: {error}", error.kind()),
+        }
+        say(&n.to_string());
+    }
+    format!("wrote {n}")
+}
+
+fn entry(by: &str, n: u64) -> Entry {
+    let operation = Operation::Append { kind: schema().kind, rows: vec![row(by, n)], ttl: None, seal: false };
+    Entry { stream: stream("s"), generation: None, operation }
+}
+
+fn stored(outcomes: &[Outcome]) -> u64 {
+    outcomes.iter().map(|outcome| if let Outcome::Applied(applied) = outcome { applied.stored } else { 0 }).sum()
+}
+
+/// One batch of three entries, each of them large.
+async fn three(store: &Store, by: &str, from: &str) -> String {
+    let from: u64 = from.parse().unwrap();
+    let large = |n: u64| {
+        let more = "x".repeat(10_000);
+        let rows = vec![schema().row(format!(r#"{{"by": "{by}", "n": {n}, "more": "{more}"}}"#).as_bytes()).unwrap()];
+        let operation = Operation::Append { kind: schema().kind, rows, ttl: None, seal: false };
+        Entry { stream: stream("s"), generation: None, operation }
+    };
+    let batch = NewBatch::new(vec![schema()], (from..from + 3).map(large).collect());
+    match store.write(batch).await {
+        Ok(outcomes) => format!("stored {}", stored(&outcomes)),
+        Err(error) => format!("{:?}: {error}", error.kind()),
+    }
+}
+
+fn filler(store: &Path) -> PathBuf {
+    store.with_file_name("filler")
+}
+
+/// Leaves no room beside the store.
+fn fill(store: &Path) -> &'static str {
+    let mut filler = std::fs::File::create(filler(store)).unwrap();
+    while filler.write_all(&[0; 4096]).is_ok() {}
+    "full"
+}
+
+/// What a probe said.
+pub(crate) fn said(output: &std::process::Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter_map(|line| line.strip_prefix(MARK)).map(str::to_owned).collect()
 }
 
 /// Whether a forked child is told that it has not opened the store.
