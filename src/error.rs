@@ -446,8 +446,9 @@ impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "store {}: batch {} is pending: {}; ask for its outcome before anything is sent again",
-            self.store, self.batch_id, self.why
+            "store {}: batch {} is pending: {}; before anything is sent again, ask for its outcome: `lockhouse records \
+             await {}`",
+            self.store, self.batch_id, self.why, self.batch_id
         )
     }
 }

@@ -55,5 +55,8 @@ pub use exclusive::{AcquireExclusive, Exclusive, exclusive};
 pub use ingest::{AppliedBatch, Cause, FailedBatch, Ingestor, OnPoison, Paused, Round, Stuck, Waiting};
 pub use lock::OwnerLock;
 pub use state::{Claim, Ownership, Phase, SpoolState, State, read_state, store_name};
-pub use store::{BatchResult, Flushed, OpenStore, Opener, Role, Sqlite, Store, StoreWriter, Until};
+pub use store::{
+    BatchResult, Changes, Delivered, Flushed, OpenStore, Opener, ReadOnly, Role, Sqlite, Store, StoreWriter, Until,
+    read_only,
+};
 pub use takeover::Takeover;

@@ -26,7 +26,7 @@
 //! `name` has the names of batches, `instance` numbers them, `batch` is what becomes one, `manifest` and `codec` how it
 //! lies on the disk, `limits` how large it may be, `directories` the four directories. `publish` and `load` are the two
 //! ends of the way. `listing` and `order` say what comes next, `dispose` and `collect` where it goes afterwards, and
-//! `failed` is for what went wrong. `writer` gathers entries to batches.
+//! `failed` is for what went wrong, `status` for whoever looks. `writer` gathers entries to batches.
 
 mod batch;
 mod codec;
@@ -45,6 +45,7 @@ mod name;
 mod open;
 mod order;
 mod publish;
+mod status;
 mod writer;
 
 pub use batch::NewBatch;
@@ -58,6 +59,7 @@ pub use name::{BatchName, is_batch_id, is_instance};
 pub use open::Spool;
 pub use order::Gap;
 pub use publish::Producer;
+pub use status::SpoolStatus;
 pub use writer::{Caps, NotTaken, Sink, Writer};
 
 pub(crate) use collect::collect;

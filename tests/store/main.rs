@@ -1,6 +1,6 @@
 //! One record store, written by any number of processes: real ones, killed by real signals and at named points.
 //!
-//! `roles` is what one process sees, `opening` what cannot be opened or owned, `outcomes` what comes back to a reader,
+//! `roles` is what one process sees, `reading` is who only looks, `opening` what cannot be opened or owned, `outcomes` what comes back to a reader,
 //! `crashes` what those leave that die, `fscks` and `rebuilt` an fsck beside an owner, `crowd` all of it at once for a
 //! while. `probe` is the other processes, `checker` what an fsck runs.
 //!
@@ -39,6 +39,7 @@ mod fscks;
 mod opening;
 mod outcomes;
 mod probe;
+mod reading;
 mod rebuilt;
 mod roles;
 

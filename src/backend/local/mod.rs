@@ -29,6 +29,7 @@ pub(crate) mod filesystem;
 mod history;
 pub(crate) mod layout;
 pub(crate) mod lock;
+pub(crate) mod modified;
 pub(crate) mod path;
 pub(crate) mod presence;
 pub(crate) mod trouble;

@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 #[expect(unsafe_code, reason = "a descriptor is handed to the runtime's poller")]
-fn pollable(events: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+pub(super) fn pollable(events: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an owned descriptor stays the same and open for as long as the value lives, which owns it.
     unsafe { AsyncFd::register(events) }.map_err(Into::into)
 }

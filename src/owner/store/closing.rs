@@ -10,8 +10,8 @@ use super::owning::open;
 use super::period::{close, standing};
 use super::permit::{Permit, Permits};
 use crate::clock::{Clock, SystemClock};
-use crate::owner::ingest::Ingestor;
 use crate::owner::candidate::Candidate;
+use crate::owner::ingest::Ingestor;
 use crate::owner::lock::OwnerLock;
 
 /// How often it is looked once more: others may publish meanwhile, and each of them looks too when it ends.

@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 use super::core::{Core, Job, Role, Written};
 use super::entries_of;
 use super::opener::Opener;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, within};
 use crate::error::{Error, Pending, Result};
-use crate::owner::control::control_ingest;
+use crate::owner::control::{Ingested, control_ingest};
 use crate::owner::state;
 use crate::records::{BatchOutcome, Outcome};
 use crate::spool::{FailedFiles, NewBatch};
@@ -40,10 +40,13 @@ pub enum BatchResult {
 }
 
 /// A batch that is durable.
-pub(super) struct Handed {
-    pub(super) id: String,
-    /// What became of it, if that is known already.
-    pub(super) outcome: Option<BatchOutcome>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Delivered {
+    /// Its id.
+    pub id: String,
+    /// What became of it, if this process applied it itself; else [`Store::await_batch`](super::Store::await_batch) tells.
+    pub outcome: Option<BatchOutcome>,
 }
 
 pub(super) async fn write<O: Opener>(core: &Core<O>, batch: NewBatch) -> Result<Vec<Outcome>> {
@@ -62,7 +65,7 @@ pub(super) async fn write<O: Opener>(core: &Core<O>, batch: NewBatch) -> Result<
 }
 
 /// As [`publish`], and lets the owner know.
-pub(super) async fn hand_over<O: Opener>(core: &Core<O>, batch: NewBatch) -> Result<Handed> {
+pub(super) async fn hand_over<O: Opener>(core: &Core<O>, batch: NewBatch) -> Result<Delivered> {
     let handed = publish(core, batch).await?;
     if handed.outcome.is_none() {
         // An owner that does not hear it looks by itself soon.
@@ -72,7 +75,7 @@ pub(super) async fn hand_over<O: Opener>(core: &Core<O>, batch: NewBatch) -> Res
 }
 
 /// Applies a batch directly, or publishes it.
-async fn publish<O: Opener>(core: &Core<O>, batch: NewBatch) -> Result<Handed> {
+async fn publish<O: Opener>(core: &Core<O>, batch: NewBatch) -> Result<Delivered> {
     core.check()?;
     let id = batch.id.clone();
     let mut batch = Box::new(batch);
@@ -80,7 +83,7 @@ async fn publish<O: Opener>(core: &Core<O>, batch: NewBatch) -> Result<Handed> {
         let (reply, answer) = oneshot::channel();
         core.jobs.send(Job::Write { batch, reply }).map_err(|_| core.is_closed())?;
         match answer.await {
-            Ok(Written::Done(outcome)) => return outcome.map(|outcome| Handed { id, outcome: Some(outcome) }),
+            Ok(Written::Done(outcome)) => return outcome.map(|outcome| Delivered { id, outcome: Some(outcome) }),
             Ok(Written::NotNow(back)) => batch = back,
             Err(_) => return Err(pending(core, &id, "the store was closed while it was written".to_owned())),
         }
@@ -89,7 +92,7 @@ async fn publish<O: Opener>(core: &Core<O>, batch: NewBatch) -> Result<Handed> {
     let format = format(core)?;
     let producer = core.producer.clone();
     core.publishing.run(move |()| producer.publish(&batch, &format)).await?;
-    Ok(Handed { id, outcome: None })
+    Ok(Delivered { id, outcome: None })
 }
 
 /// The format to publish in: one that the owner reads.
@@ -112,7 +115,7 @@ pub(super) async fn await_batch<O: Opener>(core: &Core<O>, id: &str) -> Result<B
     let mut pause = LOOK_SOON;
     let (mut was_nowhere, mut unread_since) = (false, None);
     loop {
-        let asked = control_ingest(core.path.path(), &[id.to_owned()], true, ANSWER).await;
+        let asked = ask(core, id).await;
         let answered = asked.as_ref().is_ok_and(|ingested| ingested.more);
         if let Ok(ingested) = &asked
             && let Some(outcome) = ingested.results.get(id)
@@ -149,6 +152,21 @@ pub(super) async fn await_batch<O: Opener>(core: &Core<O>, id: &str) -> Result<B
         SystemClock.sleep_until(SystemClock.now() + pause).await;
         pause = (pause * 2).min(LOOK_LATER);
     }
+}
+
+/// Asks whoever ingests to tell when it is done with a batch.
+async fn ask<O: Opener>(core: &Core<O>, id: &str) -> Result<Ingested> {
+    // Below an fsck the socket may be that of an owner that pauses, while this process ingests.
+    if core.role() == Role::Owner {
+        let (reply, answer) = oneshot::channel();
+        let sent = core.jobs.send(Job::Ingest { ids: vec![id.to_owned()], wait: true, reply });
+        if sent.is_ok()
+            && let Some(Ok(Ok(ingested))) = within(&SystemClock, ANSWER, answer).await
+        {
+            return Ok(ingested);
+        }
+    }
+    control_ingest(core.path.path(), &[id.to_owned()], true, ANSWER).await
 }
 
 enum Look {

@@ -20,8 +20,9 @@
 //!
 //! `registry` has one open store a path, `core` what its handles share with `life`, the thread that follows and owns;
 //! `owning` is the ownership, `period` the time between two fscks, `permit` what allows it, `closing` the end. `reading`
-//! reads, `delivery` hands over and learns what became of it, `waiters` is the owner's side of that, `writer` gathers.
+//! reads, `changes` tells when it is worth it, `read_only` does nothing else, `delivery` hands over and learns what became of it, `waiters` is the owner's side of that, `writer` gathers.
 
+mod changes;
 mod closing;
 mod core;
 mod delivery;
@@ -31,6 +32,7 @@ mod options;
 mod owning;
 mod period;
 mod permit;
+mod read_only;
 mod reading;
 mod registry;
 mod waiters;
@@ -46,9 +48,11 @@ use futures::stream::BoxStream;
 use tokio::sync::oneshot;
 
 pub use self::core::Role;
-pub use delivery::BatchResult;
+pub use changes::Changes;
+pub use delivery::{BatchResult, Delivered};
 pub use opener::{Opener, Sqlite};
 pub use options::OpenStore;
+pub use read_only::{ReadOnly, read_only};
 pub use writer::{Flushed, StoreWriter, Until};
 
 use self::core::{Core, Job};
@@ -256,6 +260,15 @@ impl<O: Opener> Store<O> {
         delivery::hand_over(&self.core, batch).await.map(|handed| handed.id)
     }
 
+    /// As [`Store::hand_over`], and says what became of the batch where this process applied it itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::write`].
+    pub async fn deliver(&self, batch: NewBatch) -> Result<Delivered> {
+        delivery::hand_over(&self.core, batch).await
+    }
+
     /// Waits for a batch that was handed over, by whichever process, and returns what became of it; at once if nobody
     /// has it.
     ///
@@ -268,6 +281,11 @@ impl<O: Opener> Store<O> {
     /// May be dropped at any time: the batch stays what it is.
     pub async fn await_batch(&self, id: &str) -> Result<BatchResult> {
         delivery::await_batch(&self.core, id).await
+    }
+
+    /// Tells from now on when the store may have changed.
+    pub fn changes(&self) -> Changes {
+        Changes::of(&self.core.options.opener.file(&self.core.path.path()))
     }
 
     /// Gathers writes into batches.

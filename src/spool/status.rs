@@ -1,0 +1,74 @@
+//! What a look at a spool shows. It makes nothing, not even a directory.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use super::failed::FailedFiles;
+use super::open::Spool;
+use crate::backend::local::path::StorePath;
+use crate::error::Result;
+
+/// What lies in a spool.
+///
+/// As JSON: `dir`, `backlog`, `failed`, `oldest`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SpoolStatus {
+    /// Its directory.
+    #[serde(serialize_with = "shown")]
+    pub dir: PathBuf,
+    /// Batches that wait for the owner.
+    pub backlog: u64,
+    /// What could not be applied, and waits for a person.
+    pub failed: u64,
+    /// When the oldest of those that wait was published, by its producer's wall clock.
+    pub oldest: Option<Timestamp>,
+}
+
+fn shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
+impl Spool {
+    /// The spool of the store at `path` if it has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Spool::open`].
+    pub fn find(path: &Path, allowed: &[String]) -> Result<Option<Spool>> {
+        let spool = StorePath::resolve(path)?.spool();
+        let parts = ["tmp", "incoming", "failed", "trash"];
+        // One that is half made has nothing in it.
+        if !parts.iter().all(|part| spool.join(part).is_dir()) {
+            return Ok(None);
+        }
+        Spool::allowing(path, allowed).map(Some)
+    }
+
+    /// What lies in it now.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading its directories.
+    pub fn status(&self) -> Result<SpoolStatus> {
+        let listed = self.listed()?;
+        let oldest = listed.batches.iter().map(|batch| batch.created_ns()).min();
+        Ok(SpoolStatus {
+            dir: self.path(),
+            backlog: (listed.batches.len() + listed.strange.len()) as u64,
+            failed: FailedFiles::of(self).count()?,
+            oldest: oldest.and_then(|ns| Timestamp::from_nanosecond(i128::from(ns)).ok()),
+        })
+    }
+
+    /// The ids of the batches that wait, in no order that means anything.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading its directories.
+    pub fn waiting(&self) -> Result<Vec<String>> {
+        Ok(self.listed()?.batches.iter().map(|batch| batch.id().to_owned()).collect())
+    }
+}
