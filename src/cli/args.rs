@@ -33,9 +33,10 @@ Exit codes:
    75  an fsck, a stale lease or an owner is in the way, or what was to be cleared is not dead
    76  writers did not leave within the drain budget
    77  authentication failed, or a privilege is missing
-   78  the store or an option cannot be used; or it would wait for itself
+   78  the store, an option or a row cannot be used; or it would wait for itself
+   79  rows are handed over, and what becomes of them is not known yet: `records await` tells
    80  the lease was lost
-   81  status: something is stale and needs a person
+   81  status: something is stale or failed and needs a person
   126  the command cannot be executed
   127  the command was not found";
 
@@ -111,7 +112,11 @@ pub(crate) enum Command {
     /// The one process that writes a local store.
     #[cfg(feature = "local")]
     #[command(subcommand)]
-    Owner(OwnerCommand),
+    Owner(super::owner::OwnerCommand),
+    /// Append-only streams of rows in a local store: any process may add rows, one of them writes.
+    #[cfg(feature = "local")]
+    #[command(subcommand)]
+    Records(super::records::RecordsCommand),
     /// Shows the whole story in half a minute: writers, an fsck that drains them, and a check that nothing
     /// overlapped.
     ///
@@ -202,33 +207,6 @@ pub(crate) struct FsckArgs {
     /// The job changes nothing: does not raise the generation.
     #[arg(long)]
     pub(crate) no_bump: bool,
-
-    #[command(flatten)]
-    pub(crate) job: Job,
-}
-
-/// `owner`.
-#[cfg(feature = "local")]
-#[derive(Debug, Subcommand)]
-pub(crate) enum OwnerCommand {
-    /// Shows who owns the store. Takes no lease and writes nothing.
-    ///
-    /// Exit code 0: an owner that is ready, or none. 69: one that is not ready, or does not answer.
-    Status,
-    /// Runs a command that has a local store to itself, as its owner.
-    ///
-    /// For a store that only one process can open at all. The command inherits the locks: they stand until it and all
-    /// that it started are gone, should this program be killed.
-    Hold(HoldArgs),
-}
-
-/// `owner hold`.
-#[cfg(feature = "local")]
-#[derive(Debug, Args)]
-pub(crate) struct HoldArgs {
-    /// What the owner calls its build; refusals and `owner status` show it.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) build: Option<String>,
 
     #[command(flatten)]
     pub(crate) job: Job,

@@ -81,6 +81,12 @@ impl Console {
         }
     }
 
+    /// Whether live lines are drawn.
+    #[cfg(feature = "local")]
+    pub(crate) fn draws(&self) -> bool {
+        self.terminal && !self.json
+    }
+
     /// Draws a line over the last one, on a terminal. The next message takes its place.
     pub(crate) fn live(&self, text: &str) {
         if self.terminal && !self.json {

@@ -63,6 +63,15 @@ pub(crate) enum Failure {
     },
     /// The demo saw something that must not be.
     Demo(String),
+    /// It failed after a part was done.
+    After {
+        /// Why.
+        failure: Box<Failure>,
+        /// What was done before, and what to do.
+        note: String,
+        /// The same for programs.
+        done: Value,
+    },
 }
 
 impl Failure {
@@ -89,6 +98,7 @@ impl Failure {
             Failure::Interrupted { signal, .. } => 128 + *signal as i32,
             Failure::Invalid { .. } => of_kind(ErrorKind::Invalid),
             Failure::System { .. } | Failure::Demo(_) => UNEXPECTED,
+            Failure::After { failure, .. } => failure.code(),
         }
     }
 
@@ -108,11 +118,18 @@ impl Failure {
             Failure::System { what, error } => format!("{what}: {error}"),
             Failure::Invalid { store, message } => printable(&format!("store {store}: {message}")),
             Failure::Demo(what) => what.clone(),
+            Failure::After { failure, note, .. } => format!("{}; {note}", failure.text()),
         }
     }
 
     /// The object under `error` of the JSON form.
     pub(crate) fn json(&self) -> Value {
+        if let Failure::After { failure, done, .. } = self {
+            let mut object = failure.json();
+            object["message"] = self.text().into();
+            object["done"] = done.clone();
+            return object;
+        }
         let mut fields = Map::new();
         let kind = match self {
             Failure::Store(error) => {
@@ -132,7 +149,7 @@ impl Failure {
                 fields.insert("retryable".to_owned(), false.into());
                 "Invalid"
             }
-            Failure::System { .. } | Failure::Demo(_) => "Internal",
+            Failure::System { .. } | Failure::Demo(_) | Failure::After { .. } => "Internal",
         };
         let mut object = Map::new();
         object.insert("kind".to_owned(), kind.into());
@@ -235,6 +252,11 @@ fn details(error: &Error, fields: &mut Map<String, Value>) {
             put("store", json!(version.store));
             put("owner", version.owner.into());
             put("build", version.build.into());
+        }
+        #[cfg(feature = "local")]
+        Error::Refused(refused) => {
+            put("store", json!(refused.store));
+            put("refusal", json!(refused.refusal));
         }
         _ => {}
     }

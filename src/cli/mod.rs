@@ -10,6 +10,7 @@
 //! | `run`, `fsck` | a command under a lease: `acquire` gets it, `wait` tells who is in the way, `wrap` does the rest |
 //! | `owner` | the one process that writes a local store |
 //! | `listen`, `serve` | answering over HTTP, beside a command or alone |
+//! | `records` | streams of rows in a local store |
 //! | `child`, `signals`, `terminal` | the command as a process |
 //! | `status`, `clear`, `history`, `init`, `demo`, `completions`, `man` | the other commands |
 //!
@@ -35,6 +36,8 @@ mod man;
 mod output;
 #[cfg(feature = "local")]
 mod owner;
+#[cfg(feature = "local")]
+mod records;
 mod run;
 #[cfg(feature = "service")]
 mod serve;
@@ -130,6 +133,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<i32, Failur
         Command::Serve(args) => serve::serve(context, args).await,
         #[cfg(feature = "local")]
         Command::Owner(command) => owner::owner(context, command).await,
+        #[cfg(feature = "local")]
+        Command::Records(command) => records::records(context, command).await,
         Command::Demo => demo::demo(context).await,
         Command::Completions { .. } | Command::Man { .. } | Command::DemoWork(_) => {
             unreachable!("done before the signals were taken over")

@@ -38,6 +38,11 @@ pub(crate) fn json_line(value: &impl Serialize) -> String {
         // Only a map with keys that are no text could fail; there is none.
         format!("{{\"schema\":1,\"error\":{{\"kind\":\"Internal\",\"message\":\"{error}\"}}}}")
     });
+    escaped(&plain)
+}
+
+/// JSON text with everything that could steer a terminal escaped.
+pub(crate) fn escaped(plain: &str) -> String {
     let mut safe = String::with_capacity(plain.len());
     for c in plain.chars() {
         // JSON itself escapes what is below a space, and outside of strings there is only ASCII.

@@ -64,6 +64,7 @@ async fn look(global: &super::args::Global, store: &Store) -> lockhouse::Result<
     #[cfg(feature = "local")]
     {
         status.owner = super::owner::value(global);
+        status.spool = super::owner::spool(global).map(|spool| serde_json::json!(spool));
     }
     #[cfg(not(feature = "local"))]
     let _ = global;
@@ -103,7 +104,7 @@ async fn watch(view: View, global: &super::args::Global, store: &Store) -> Resul
 
 /// The exit code: what needs a person goes first.
 fn code(status: &Status) -> i32 {
-    let needs_a_person = status.needing_a_person().next().is_some() || status.generation.is_none();
+    let needs_a_person = status.needing_a_person().next().is_some() || status.generation.is_none() || failed(status);
     match status.state {
         _ if needs_a_person => exit::NEEDS_A_PERSON,
         StoreState::Open => 0,
@@ -111,6 +112,12 @@ fn code(status: &Status) -> i32 {
         // Blocked, and what a later library may add.
         _ => exit::NEEDS_A_PERSON,
     }
+}
+
+/// Whether a batch could not be applied.
+fn failed(status: &Status) -> bool {
+    let failed = status.spool.as_ref().and_then(|spool| spool["failed"].as_u64());
+    failed.is_some_and(|failed| failed > 0)
 }
 
 async fn show(view: &View, store: &Store, status: &Status) -> String {
@@ -132,6 +139,11 @@ fn text(view: &View, status: &Status, history: &[HistoryEntry]) -> String {
     if let Some(owner) = &status.owner {
         lines.push(String::new());
         lines.push(fit(&super::owner::line(owner), WIDTH));
+    }
+    #[cfg(feature = "local")]
+    if let Some(line) = status.spool.as_ref().and_then(super::owner::spool_value_line) {
+        lines.push(String::new());
+        lines.push(line);
     }
     let needs = needs(status);
     if !needs.is_empty() {

@@ -140,29 +140,39 @@ impl Store {
 
     /// Refuses to take a lease under another lease on the same store, which would wait for itself as soon as an fsck
     /// is involved.
+    async fn refuse_within_own_lease(&self) -> Result<(), Failure> {
+        match self.lease_around().await? {
+            None => Ok(()),
+            Some(lease) => Err(waits_for_itself(self.name(), &lease)),
+        }
+    }
+
+    /// The lease on this store that this process runs under.
     ///
     /// What counts is whether an enclosing lease stands on this store: names of hosts and collections can differ
     /// for the same store, and a shell that outlived its wrapper encloses nothing any more.
-    async fn refuse_within_own_lease(&self) -> Result<(), Failure> {
+    pub(crate) async fn lease_around(&self) -> Result<Option<LeaseInfo>, Failure> {
         let enclosing = enclosing();
         if enclosing.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let status = self.coordinator.status().await?;
-        let own = |lease: &&LeaseInfo| {
+        let own = |lease: &LeaseInfo| {
             let owner = lease.owner.as_ref();
             owner.is_some_and(|owner| enclosing.contains(owner))
         };
-        match status.fsck.iter().chain(&status.writers).find(own) {
-            None => Ok(()),
-            Some(lease) => Err(Failure::Invalid {
-                store: self.name().clone(),
-                message: format!(
-                    "this would wait for itself: it runs under the {} lease {} of an enclosing lockhouse; call the command itself, or call lockhouse outside of that one",
-                    lease.kind, lease.id
-                ),
-            }),
-        }
+        Ok(status.fsck.into_iter().chain(status.writers).find(own))
+    }
+}
+
+/// What would wait for a lease that it runs under.
+pub(crate) fn waits_for_itself(store: &StoreName, lease: &LeaseInfo) -> Failure {
+    Failure::Invalid {
+        store: store.clone(),
+        message: format!(
+            "this would wait for itself: it runs under the {} lease {} of an enclosing lockhouse; call the command itself, or call lockhouse outside of that one",
+            lease.kind, lease.id
+        ),
     }
 }
 

@@ -8,10 +8,10 @@ use lockhouse::owner::{StatusOnly, exclusive, serve_control};
 
 use super::super::Context;
 use super::super::acquire::acquire;
-use super::super::args::HoldArgs;
 use super::super::exit::Failure;
 use super::super::store::Store;
 use super::super::wrap::{self, Held};
+use super::args::HoldArgs;
 
 /// Runs the command and returns its exit code.
 pub(super) async fn hold(context: &mut Context, args: HoldArgs) -> Result<i32, Failure> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockhouse::StoreName;
 use lockhouse::describe::{duration, printable};
 use lockhouse::owner::{Ownership, Phase, State, control_status, read_state, store_name};
+use lockhouse::spool::SpoolStatus;
 use serde_json::{Value, json};
 
 use super::super::args::Global;
@@ -21,6 +22,8 @@ struct Found {
     owner: Ownership,
     /// It answered by itself just now. `None`: it has no socket to ask at.
     answers: Option<bool>,
+    /// What lies in the store's spool.
+    spool: Option<SpoolStatus>,
 }
 
 /// Prints who owns the store.
@@ -28,17 +31,20 @@ pub(super) async fn status(global: Global) -> Result<i32, Failure> {
     let path = super::path(&global)?;
     let seen = read_state(&path)?;
     let store = store_name(&path)?;
+    let spool = super::spool(&global);
     let found = match seen.state().and_then(|state| state.socket.as_ref()) {
-        None => Found { owner: seen, answers: None },
+        None => Found { owner: seen, answers: None, spool },
         Some(_) => match control_status(&path, PATIENCE).await {
-            Ok(state) => Found { owner: Ownership::Named(Box::new(state)), answers: Some(true) },
+            Ok(state) => Found { owner: Ownership::Named(Box::new(state)), answers: Some(true), spool },
             // Whatever it is: the owner lives by its locks, and is not there to answer. Unless it has just gone.
-            Err(_) => Found { owner: read_state(&path)?, answers: Some(false) },
+            Err(_) => Found { owner: read_state(&path)?, answers: Some(false), spool },
         },
     };
     let text = if global.json {
         let answers = if found.owner == Ownership::Nobody { None } else { found.answers };
-        output::json_line(&json!({"schema": 1, "store": store, "owner": found.owner, "answers": answers}))
+        output::json_line(
+            &json!({"schema": 1, "store": store, "owner": found.owner, "answers": answers, "spool": found.spool}),
+        )
     } else {
         text(&store, &found)
     };
@@ -46,8 +52,11 @@ pub(super) async fn status(global: Global) -> Result<i32, Failure> {
     Ok(code(&found))
 }
 
-/// 0 with an owner that is ready, and with none.
+/// 0 with an owner that is ready, and with none. What needs a person goes first.
 fn code(found: &Found) -> i32 {
+    if found.spool.as_ref().is_some_and(|spool| spool.failed > 0) {
+        return exit::NEEDS_A_PERSON;
+    }
     match &found.owner {
         Ownership::Nobody => 0,
         Ownership::Named(state) if state.phase == Phase::Ready && found.answers != Some(false) && !is_silent(state) => {
@@ -58,11 +67,13 @@ fn code(found: &Found) -> i32 {
 }
 
 fn text(store: &StoreName, found: &Found) -> String {
+    let batches = found.spool.as_ref().and_then(spool_line).map(|line| format!("  {line}"));
     let Some(state) = found.owner.state() else {
-        return match &found.owner {
+        let owner = match &found.owner {
             Ownership::Nobody => format!("store {store}: no owner"),
             owner => format!("store {store}: owned by {}", printable(&owner.to_string())),
         };
+        return std::iter::once(owner).chain(batches).collect::<Vec<_>>().join("\n");
     };
     let mut lines = vec![format!("store {store}: owned by {}", summary(state))];
     if found.answers == Some(false) || (found.answers.is_none() && is_silent(state)) {
@@ -71,9 +82,7 @@ fn text(store: &StoreName, found: &Found) -> String {
             duration(silence(state))
         ));
     }
-    if state.backlog + state.failed > 0 {
-        lines.push(format!("  batches: {} waiting, {} failed", state.backlog, state.failed));
-    }
+    lines.extend(batches);
     if let Some(error) = &state.last_error {
         lines.push(format!("  last error: {}", printable(error)));
     }
@@ -97,6 +106,24 @@ fn silence(state: &State) -> Duration {
 
 fn is_silent(state: &State) -> bool {
     silence(state) > SILENCE
+}
+
+/// What is in a spool, and what to type, if anything is.
+fn spool_line(spool: &SpoolStatus) -> Option<String> {
+    batches(spool.backlog, spool.failed)
+}
+
+/// The same, of what `status` has.
+pub(crate) fn spool_value_line(spool: &Value) -> Option<String> {
+    batches(spool["backlog"].as_u64()?, spool["failed"].as_u64()?)
+}
+
+fn batches(backlog: u64, failed: u64) -> Option<String> {
+    match (backlog, failed) {
+        (0, 0) => None,
+        (_, 0) => Some(format!("batches: {backlog} waiting, 0 failed")),
+        _ => Some(format!("batches: {backlog} waiting, {failed} failed: lockhouse owner failed list")),
+    }
 }
 
 /// One line for `status`.
