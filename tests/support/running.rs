@@ -1,7 +1,7 @@
 //! Starting the binary, and watching it.
 
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -121,6 +121,12 @@ impl Running {
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Writes to its stdin. One that has ended reads nothing.
+    pub(crate) fn feed(&mut self, text: &str) {
+        let stdin = self.stdin.as_mut().expect("its stdin has not ended");
+        let _ = stdin.write_all(text.as_bytes()).and_then(|()| stdin.flush());
     }
 
     /// Ends its stdin.
