@@ -12,7 +12,8 @@ fn below_an_fsck_it_is_written_under_its_lease() {
     let append = format!("{PROGRAM} records append s --kind k");
     let all = format!(
         "set -e; echo '{{\"n\":0}}' | {append}; echo '{{\"n\":1}}' | {append} --seal; {PROGRAM} records trim s --before 2; \
-         {PROGRAM} records reopen s; {PROGRAM} owner ingest"
+         {PROGRAM} records reopen s; {PROGRAM} owner ingest; id=$(echo '{{\"n\":5}}' | {append} --no-wait); \
+         {PROGRAM} records await $id"
     );
     // Without an owner, and beside one that pauses.
     store.run(&["init"]).assert(0);
@@ -24,7 +25,7 @@ fn below_an_fsck_it_is_written_under_its_lease() {
     store.run(&["fsck", "--", "sh", "-c", &all]).assert(0);
     assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
     store.feed(&["records", "append", "s", "--kind", "k"], &numbers(2..3)).assert(0);
-    assert_eq!(store.rows("s").len(), 2);
+    assert_eq!(store.rows("s").len(), 3);
     drop(serving);
 }
 
