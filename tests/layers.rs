@@ -45,6 +45,13 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "tokio::",
         ],
     ),
+    // Who only reads takes no part: no election, no spool, no life of an open store.
+    (
+        "src/owner/store/read_only.rs",
+        &["super::registry", "super::life", "super::core", "Candidate", "crate::spool", "crate::owner::lock"],
+    ),
+    ("src/cli/records/scan.rs", &["Writing", "Store::open", "super::writing"]),
+    ("src/cli/records/look.rs", &["Writing", "Store::open", "super::writing"]),
     // So is it with ingestion: which store it is, and by what right, it is told.
     (
         "src/owner/ingest",

@@ -86,3 +86,31 @@ fn completions_and_manual_pages_have_the_commands() {
         assert!(pages.join(format!("lockhouse-{page}.1")).exists(), "{page}");
     }
 }
+
+/// What the README shows can be typed as it stands.
+#[test]
+fn the_session_in_the_readme_works() {
+    let readme = include_str!("../../README.md");
+    let section = readme.split("### Records from a shell").nth(1).expect("the section");
+    let session = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("the session");
+    let store = Store::new();
+    let session = session.replace("/tmp/shop.", &format!("{}/shop.", store.directory().display()));
+    assert!(session.contains("shop.db") && session.contains("--follow"), "{session}");
+    let bin = store.directory().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_lockhouse"), bin.join("lockhouse")).unwrap();
+    let mut command = std::process::Command::new("bash");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LOCKHOUSE_")) {
+        command.env_remove(name);
+    }
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    command.args(["-e", "-c", &format!("{session}wait")]).env("PATH", path);
+    let ran = super::Running::start(command).finish().assert(0);
+    assert!(ran.out.contains("{\"id\":1,\"item\":\"lamp\",\"euro\":9.5}\n{\"id\":2,\"item\":\"desk\"}\n"), "{ran:?}");
+    assert!(ran.out.contains("open, "), "{ran:?}");
+    let mut scan = super::program(["records", "scan", "orders"]);
+    scan.env("LOCKHOUSE_STORE", store.directory().join("shop.db"));
+    let scanned = super::Running::start(scan).finish().assert(0);
+    assert_eq!(lines(&scanned.out).len(), 3);
+    assert!(store.directory().join("shop.backup").exists());
+}

@@ -30,14 +30,15 @@ pub(super) async fn ingest(context: &mut Context, args: IngestArgs) -> Result<i3
     };
     if owned && args.wait.is_none() {
         return interruptible(context, |global, _| async move {
-            // With many ids it is asked for all; the owner looks at the whole spool anyway.
-            let asked = control_ingest(&path, &[], false, PATIENCE).await?;
-            drop(asked);
+            // It looks at the whole spool, and answers for those that are named.
+            let told = control_ingest(&path, &args.ids, false, PATIENCE).await?;
+            let pending: Vec<&String> = ids.iter().filter(|id| !told.results.contains_key(*id)).collect();
             let left = super::spool(&global).map_or(0, |spool| spool.backlog);
             let store = lockhouse::owner::store_name(&path)?;
             let text = match global.json {
                 true => output::json_line(&json!({
-                    "schema": 1, "store": store, "by": "owner", "outcomes": {}, "pending": ids, "backlog": left
+                    "schema": 1, "store": store, "by": "owner", "outcomes": told.results, "pending": pending,
+                    "backlog": left
                 })),
                 false => format!("store {store}: its owner was told; {left} batches wait"),
             };

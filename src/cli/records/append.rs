@@ -43,6 +43,7 @@ pub(super) async fn append(context: &mut Context, args: AppendArgs) -> Result<i3
         wait: (!args.patience.no_wait).then_some(args.patience.wait),
         pending: None,
         next_step: None,
+        under_way: None,
     };
     let console = context.console.clone();
     let told = |schema: &Schema| {
@@ -57,8 +58,15 @@ pub(super) async fn append(context: &mut Context, args: AppendArgs) -> Result<i3
         signal = context.signals.interrupted() => Err(Failure::interrupted(signal)),
         result = appending.run(input, declared, told) => result,
     };
-    let Appending { tally, pending, next_step, .. } = appending;
+    let Appending { tally, pending, next_step, under_way, .. } = appending;
     let result = result.map_err(|failure| {
+        let failure = match (failure, under_way) {
+            (Failure::Interrupted { signal, .. }, Some(id)) => {
+                let left = format!("a batch was under way: `lockhouse records await {id}` tells what became of it");
+                Failure::Interrupted { signal, left: Some(left) }
+            }
+            (failure, _) => failure,
+        };
         let note = [tally.so_far(), next_step].into_iter().flatten().collect::<Vec<_>>().join("; ");
         let done = tally.object(writing.name(), &args.stream, Some(&kind));
         if note.is_empty() { failure } else { Failure::After { failure: Box::new(failure), note, done } }
@@ -108,6 +116,8 @@ struct Appending<'a> {
     pending: Option<Pending>,
     /// What to do about a bad row.
     next_step: Option<String>,
+    /// The batch that is being handed over.
+    under_way: Option<String>,
 }
 
 impl Appending<'_> {
@@ -183,7 +193,9 @@ impl Appending<'_> {
         let entry = Entry { stream: self.args.stream.clone(), generation: self.args.generation, operation };
         let batch = NewBatch::new(schema.into_iter().cloned().collect(), vec![entry]);
         let id = batch.id.clone();
+        self.under_way = Some(id.clone());
         let delivered = self.progress.during(self.writing.deliver(batch, self.wait)).await?;
+        self.under_way = None;
         self.tally.batches.push(id.clone());
         if self.args.patience.no_wait && !self.json && !output::print_while_read(&format!("{id}\n"))? {
             // Nobody reads the ids any more; the rows are meant all the same.
