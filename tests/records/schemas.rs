@@ -19,11 +19,11 @@ fn wide() -> Schema {
 fn a_kind_is_widened_and_rows_of_the_narrow_one_still_come() {
     let mut store = Store::new();
     let (narrow, wide) = (plain(), wide());
-    store.applied(&[narrow.clone()], append("s", &narrow, ids(&narrow, [1])));
+    store.applied(std::slice::from_ref(&narrow), append("s", &narrow, ids(&narrow, [1])));
     let reader = store.reader();
     let new = vec![row(&wide, json!({"id": 2, "item": "b", "note": {"x": 1.50}}))];
-    store.applied(&[wide.clone()], append("s", &wide, new));
-    store.applied(&[narrow.clone()], append("s", &narrow, ids(&narrow, [3])));
+    store.applied(std::slice::from_ref(&wide), append("s", &wide, new));
+    store.applied(std::slice::from_ref(&narrow), append("s", &narrow, ids(&narrow, [3])));
     // Without a schema the store's own is meant.
     store.applied(&[], append("t", &narrow, ids(&narrow, [4])));
     assert_eq!(store.target.kinds().unwrap(), std::slice::from_ref(&wide));
@@ -44,13 +44,13 @@ fn a_batch_may_widen_a_kind_between_its_entries() {
     let mut store = Store::new();
     let (narrow, wide) = (plain(), wide());
     let note = || vec![row(&wide, json!({"id": 2, "item": "b", "note": "n"}))];
-    store.applied(&[narrow.clone()], append("s", &narrow, ids(&narrow, [1])));
+    store.applied(std::slice::from_ref(&narrow), append("s", &narrow, ids(&narrow, [1])));
     let mut refused = append("s", &wide, note());
     refused.generation = Some(9);
     // A refused entry widens nothing; the next one does.
-    store.apply(&[wide.clone()], vec![refused]);
+    store.apply(std::slice::from_ref(&wide), vec![refused]);
     assert_eq!(store.target.kinds().unwrap(), [narrow]);
-    store.applied(&[wide.clone()], append("s", &wide, note()));
+    store.applied(std::slice::from_ref(&wide), append("s", &wide, note()));
     assert_eq!(store.target.kinds().unwrap(), [wide]);
 }
 
@@ -72,7 +72,7 @@ fn any_other_change_is_refused_by_name() {
         (order(json!({"retention": "row"})), "Row"),
     ];
     for (changed, named) in changes {
-        let refusal: Refusal = store.refused(&[changed.clone()], append("s", &changed, Vec::new()));
+        let refusal: Refusal = store.refused(std::slice::from_ref(&changed), append("s", &changed, Vec::new()));
         assert_eq!(refusal.kind, RefusalKind::SchemaConflict);
         assert!(refusal.to_string().contains(named), "{refusal}");
         assert_eq!(refusal.of, Some(changed.kind));
@@ -85,7 +85,7 @@ fn kinds_that_differ_in_case_alone_are_refused() {
     let mut store = Store::new();
     store.applied(&[plain()], append("s", &plain(), Vec::new()));
     let shouted = order(json!({"kind": "ORDER"}));
-    let refusal = store.refused(&[shouted.clone()], append("t", &shouted, Vec::new()));
+    let refusal = store.refused(std::slice::from_ref(&shouted), append("t", &shouted, Vec::new()));
     assert_eq!(refusal.kind, RefusalKind::SchemaConflict);
     assert_eq!(store.refused(&[], append("t", &shouted, Vec::new())).kind, RefusalKind::UnknownKind);
 }

@@ -56,7 +56,7 @@ fn sealed_streams_are_trimmed_reopened_and_deleted() {
     assert!(store.target.scan(&name("s"), 1, 10).unwrap().is_none());
     let mut other = plain();
     other.kind = "invoice".parse().unwrap();
-    let applied = store.applied(&[other.clone()], append("s", &other, ids(&other, [1])));
+    let applied = store.applied(std::slice::from_ref(&other), append("s", &other, ids(&other, [1])));
     assert_eq!((applied.generation, applied.first_seq), (2, Some(1)), "another kind may come under the name");
     assert!(!store.meta("s").sealed);
 }
@@ -126,7 +126,7 @@ fn streams_and_kinds_are_listed_by_name() {
     for stream in ["b", "a", "C", "gone", "a:1"] {
         store.applied(std::slice::from_ref(&schema), append(stream, &schema, Vec::new()));
     }
-    store.applied(&[zebra.clone()], append("z", &zebra, Vec::new()));
+    store.applied(std::slice::from_ref(&zebra), append("z", &zebra, Vec::new()));
     store.applied(&[], entry("gone", Operation::Delete));
     let names = |after: Option<&str>, limit| -> Vec<String> {
         let after = after.map(name);
