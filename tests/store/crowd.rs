@@ -65,7 +65,7 @@ impl Crowd {
             "owner" | "reader" => None,
             line => Some(line.parse::<u64>().unwrap_or_else(|_| panic!("{by}: {line}"))),
         });
-        let last = numbers.last().unwrap_or(0);
+        let last = numbers.next_back().unwrap_or(0);
         let said = self.said.entry(by.to_owned()).or_default();
         *said = last.max(*said);
     }
