@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 
+use crate::support::poll::eventually_blocking;
 use crate::support::process::spawn_kept;
 
 const ROLE: &str = "LOCKHOUSE_CHECKER_PROBE";
@@ -97,9 +98,26 @@ fn checker() {
         other => panic!("unknown role: {other}"),
     }
     assert_eq!(content(&store), before, "somebody has written");
+    empty_the_log(&store);
     std::fs::File::open(&new).unwrap().sync_all().unwrap();
     std::fs::rename(&new, &store).unwrap();
+    // What SQLite keeps beside the old file is not the new one's.
+    for end in ["-wal", "-shm"] {
+        let removed = std::fs::remove_file(beside(&store, end));
+        assert!(removed.is_ok() || !beside(&store, end).exists());
+    }
     std::fs::File::open(store.parent().unwrap()).unwrap().sync_all().unwrap();
+}
+
+/// An owner that was killed left its last commits in the log: over another file they would destroy it.
+fn empty_the_log(store: &Path) {
+    let connection = Connection::open(store).unwrap();
+    eventually_blocking(Duration::from_secs(30), "the log to be in the file", || {
+        match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)) {
+            Ok(0) => Ok(()),
+            other => Err(other),
+        }
+    });
 }
 
 fn into(store: &Path, new: &Path) {

@@ -16,6 +16,11 @@
 //! A write that was handed over is applied when there is an owner; who waits for it waits as long as that takes. What was
 //! gathered by a [`StoreWriter`] and not flushed is lost with the process.
 //!
+//! An fsck may put another file in the store's place, by its rules: it brings the log of the old file into it first
+//! (`PRAGMA wal_checkpoint(TRUNCATE)`, until that says that nothing was in its way), for an owner that was killed leaves
+//! one; it renames the new file over the old, and removes the old `-wal` and `-shm`. A log that stays behind would be
+//! applied to the new file, which it destroys: nobody can tell whose it is.
+//!
 //! # Files
 //!
 //! `registry` has one open store a path, `core` what its handles share with `life`, the thread that follows and owns;

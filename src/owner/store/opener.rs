@@ -20,6 +20,12 @@ pub trait Opener: fmt::Debug + Send + Sync + 'static {
         store.to_owned()
     }
 
+    /// What is kept beside it that readers and the owner must have the same of: a reader whose one was removed opens anew.
+    fn shared(&self, file: &Path) -> Option<PathBuf> {
+        let _ = file;
+        None
+    }
+
     /// Opens it for the owner; makes it where there is none.
     ///
     /// # Errors
@@ -45,6 +51,12 @@ impl Opener for Sqlite {
 
     fn catalog_version(&self) -> u32 {
         CATALOG_VERSION
+    }
+
+    fn shared(&self, file: &Path) -> Option<PathBuf> {
+        let mut index = file.as_os_str().to_owned();
+        index.push("-shm");
+        Some(index.into())
     }
 
     fn open(&self, file: &Path, store_id: &str) -> Result<SqliteTarget> {

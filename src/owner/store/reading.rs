@@ -40,8 +40,15 @@ pub(super) struct Reader<O: Opener> {
 
 struct Open<T> {
     target: T,
-    /// The file, and the generation in which it was opened.
-    seen: (FileId, i64),
+    seen: Seen,
+}
+
+/// The file, the generation in which it was opened, and what is shared with those who have it open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    file: FileId,
+    generation: i64,
+    shared: Option<FileId>,
 }
 
 impl<O: Opener> Reading<O> {
@@ -114,15 +121,21 @@ impl<O: Opener> Reader<O> {
             self.close();
             return Ok(());
         };
-        let seen = (id, layout.generation);
+        let mut seen = Seen { file: id, generation: layout.generation, shared: self.shared() };
         if self.open.as_ref().is_none_or(|open| open.seen != seen) {
             // The old one first: two files of one name would share what SQLite keeps beside it.
             self.close();
             let target = self.opener.open_read_only(&self.file, &layout.store_id)?;
+            // Opening may have made it.
+            seen.shared = self.shared();
             self.open = target.map(|target| Open { target, seen });
             self.show();
         }
         Ok(())
+    }
+
+    fn shared(&self) -> Option<FileId> {
+        self.opener.shared(&self.file).and_then(|shared| files::id_at(&shared).ok().flatten())
     }
 
     /// Nothing is shown as closed before it is.
@@ -138,14 +151,14 @@ impl<O: Opener> Reader<O> {
     }
 
     fn show(&self) {
-        let open = self.open.as_ref().map(|open| open.seen.0);
+        let open = self.open.as_ref().map(|open| open.seen.file);
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = open;
     }
 
     /// Whether it is still the file that was read.
     fn check(&self, open: &Open<O::Target>) -> Result<()> {
         match files::id_at(&self.file) {
-            Ok(Some(id)) if id == open.seen.0 => Ok(()),
+            Ok(Some(id)) if id == open.seen.file && self.shared() == open.seen.shared => Ok(()),
             _ => {
                 Err(Error::unavailable_at(&self.store.display(), "its file was replaced while it was read; read again"))
             }
