@@ -61,7 +61,7 @@ impl Crowd {
     }
 
     fn hear(&mut self, by: &str, probe: &Probe) {
-        let numbers = probe.unheard().into_iter().filter_map(|line| match line.as_str() {
+        let mut numbers = probe.unheard().into_iter().filter_map(|line| match line.as_str() {
             "owner" | "reader" => None,
             line => Some(line.parse::<u64>().unwrap_or_else(|_| panic!("{by}: {line}"))),
         });

@@ -1,0 +1,208 @@
+//! What a write costs that another process applies: from the call to the answer, beside a bare loop that makes the same
+//! files durable in the same steps; and rows in bulk, beside bare inserts of the same rows.
+//!
+//! The owner is this program once more. Both kinds take turns on the same file system, so that noise meets both alike.
+//!
+//! ```text
+//! cargo bench --bench spool [--no-default-features --features local]
+//! ```
+//!
+//! The first number that is given is the count of writes (500).
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lockhouse::owner::{Role, Store, Until};
+use lockhouse::records::{Row as Record, Schema, StreamName};
+use rusqlite::{Connection, params};
+
+/// The aim for a write and its answer.
+const AIM: Duration = Duration::from_millis(10);
+/// Rows in bulk.
+const ROWS: u64 = 200_000;
+/// Rows of one batch: what a writer cuts unless it is told otherwise.
+const BATCH: u64 = 50_000;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let mut words = std::env::args().skip(1).filter(|word| !word.starts_with('-'));
+    let word = words.next();
+    if word.as_deref() == Some("own") {
+        return own(Path::new(&words.next().expect("own PATH"))).await;
+    }
+    let writes: u64 = word.map_or(500, |word| word.parse().expect("a count of writes"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("p");
+    let mut owner = start(&path);
+    let store = Store::open(&path).build("bench").await.expect("an open store");
+    assert_eq!(store.role(), Role::Reader);
+    single(&store, directory.path(), writes).await;
+    bulk(&store, directory.path()).await;
+    store.close().await.expect("an end");
+    owner.kill().expect("an own child");
+    owner.wait().expect("its end");
+}
+
+/// An owner, until it is killed.
+async fn own(path: &Path) {
+    let _store = Store::open(path).build("bench").await.expect("an open store");
+    println!("ready");
+    std::io::stdout().flush().expect("somebody reads");
+    std::future::pending::<()>().await;
+}
+
+fn start(path: &Path) -> Child {
+    let mut owner = Command::new(std::env::current_exe().expect("this program"))
+        .arg("own")
+        .arg(path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("an owner");
+    let mut line = String::new();
+    BufReader::new(owner.stdout.take().expect("a pipe")).read_line(&mut line).expect("its word");
+    assert_eq!(line, "ready\n");
+    owner
+}
+
+fn schema() -> Schema {
+    let json = r#"{"kind": "order", "columns": [
+        {"name": "id", "type": "integer"}, {"name": "item", "type": "text"}, {"name": "price", "type": "real"}]}"#;
+    serde_json::from_str(json).expect("a schema")
+}
+
+fn record(schema: &Schema, id: u64) -> Record {
+    let json = format!(r#"{{"id": {id}, "item": "the item with the number {id}", "price": {}}}"#, id as f64 / 8.0);
+    schema.row(json.as_bytes()).expect("a row")
+}
+
+/// One row after the other, each answered before the next.
+async fn single(store: &Store, directory: &Path, writes: u64) {
+    let (schema, stream) = (schema(), "single".parse::<StreamName>().expect("a name"));
+    let bare = Bare::new(directory);
+    let (mut ours, mut theirs, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
+    for id in 0..writes {
+        let rows = vec![record(&schema, id)];
+        let begun = Instant::now();
+        store.append(&stream, &schema, rows).await.expect("an outcome");
+        ours.push(begun.elapsed());
+        let begun = Instant::now();
+        syncs.push(bare.write(id));
+        theirs.push(begun.elapsed());
+    }
+    println!("a row that another process applies, {writes} times");
+    println!("{:<44}{:>12}{:>12}{:>12}", "", "p50", "p99", "worst");
+    let (ours, theirs, syncs) = (Times::of(ours), Times::of(theirs), Times::of(syncs));
+    ours.print("write: published, applied, answered");
+    theirs.print("bare: two files, rename, one commit");
+    syncs.print("  of which its five syncs");
+    let ratio = |ours: Duration, theirs: Duration| ours.as_secs_f64() / theirs.as_secs_f64();
+    println!("{:<44}{:>11.2}×{:>11.2}×", "ratio", ratio(ours.p50, theirs.p50), ratio(ours.p99, theirs.p99));
+    let share = 100.0 * syncs.p50.as_secs_f64() / ours.p50.as_secs_f64();
+    println!("syncs are about {share:.0} % of a write (p50)");
+    let verdict = if ours.p99 <= AIM { "reached" } else { "missed" };
+    println!("aim: p99 at most {AIM:?}: {verdict}");
+}
+
+/// The least that makes a batch durable, and then its row: what is written is not read again, nobody is told.
+struct Bare {
+    from: std::path::PathBuf,
+    incoming: std::path::PathBuf,
+    log: File,
+}
+
+impl Bare {
+    fn new(directory: &Path) -> Bare {
+        let [from, incoming] = ["bare-tmp", "bare-incoming"].map(|name| directory.join(name));
+        for path in [&from, &incoming] {
+            std::fs::create_dir(path).expect("a directory");
+        }
+        Bare { from, incoming, log: File::create(directory.join("bare-log")).expect("a file") }
+    }
+
+    /// How long its syncs took.
+    fn write(&self, id: u64) -> Duration {
+        let mut syncing = Duration::ZERO;
+        let mut sync = |file: &File| {
+            let begun = Instant::now();
+            file.sync_all().expect("a sync");
+            syncing += begun.elapsed();
+        };
+        let batch = self.from.join(id.to_string());
+        std::fs::create_dir(&batch).expect("a directory");
+        for (name, bytes) in [("0.ndjson", 100), ("manifest.json", 900)] {
+            let mut file = File::create(batch.join(name)).expect("a file");
+            file.write_all(&vec![b'x'; bytes]).expect("room");
+            sync(&file);
+        }
+        sync(&File::open(&batch).expect("a directory"));
+        std::fs::rename(&batch, self.incoming.join(id.to_string())).expect("a rename");
+        sync(&File::open(&self.incoming).expect("a directory"));
+        // The pages that a small commit has in SQLite's log.
+        (&self.log).write_all(&[b'x'; 6 * 4096]).expect("room");
+        sync(&self.log);
+        syncing
+    }
+}
+
+/// Many rows through the spool, until all of them are applied.
+async fn bulk(store: &Store, directory: &Path) {
+    let (schema, stream) = (schema(), "bulk".parse::<StreamName>().expect("a name"));
+    let records: Vec<_> = (0..ROWS).map(|id| record(&schema, id)).collect();
+    let begun = Instant::now();
+    let mut writer = store.writer();
+    for record in records {
+        writer.row(&stream, &schema, record).await.expect("room");
+    }
+    let flushed = writer.flush(Until::Applied).await.expect("an outcome");
+    let ours = begun.elapsed();
+    assert_eq!(flushed.stored, ROWS);
+    let theirs = inserts(directory);
+    let rate = |took: Duration| ROWS as f64 / took.as_secs_f64();
+    println!("\n{ROWS} rows in batches of {BATCH}");
+    println!("through the spool, until they are applied     {:>10.0} rows/s", rate(ours));
+    println!("bare inserts by the process that has the rows {:>10.0} rows/s", rate(theirs));
+    println!("ratio                                         {:>9.0} %", 100.0 * rate(ours) / rate(theirs));
+}
+
+fn inserts(directory: &Path) -> Duration {
+    let connection = Connection::open(directory.join("bare")).expect("a database");
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).expect("a log");
+    connection.pragma_update(None, "synchronous", "FULL").expect("a setting");
+    let table = "CREATE TABLE t (_stream INTEGER NOT NULL, _seq INTEGER NOT NULL, id INTEGER NOT NULL,
+        item TEXT NOT NULL, price REAL NOT NULL, PRIMARY KEY (_stream, _seq)) STRICT, WITHOUT ROWID";
+    connection.execute_batch(table).expect("a table");
+    let rows: Vec<_> = (0..ROWS).map(|id| (id, format!("the item with the number {id}"), id as f64 / 8.0)).collect();
+    let begun = Instant::now();
+    let insert = "INSERT INTO t (_stream, _seq, id, item, price) VALUES (1, ?1, ?1, ?2, ?3)";
+    let mut insert = connection.prepare(insert).expect("a statement");
+    for batch in rows.chunks(BATCH as usize) {
+        connection.execute_batch("BEGIN IMMEDIATE").expect("a transaction");
+        for (id, item, price) in batch {
+            insert.execute(params![id.cast_signed(), item, price]).expect("a row");
+        }
+        connection.execute_batch("COMMIT").expect("a commit");
+    }
+    begun.elapsed()
+}
+
+struct Times {
+    p50: Duration,
+    p99: Duration,
+    worst: Duration,
+}
+
+impl Times {
+    fn of(mut times: Vec<Duration>) -> Times {
+        times.sort();
+        let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
+        Times { p50: at(50), p99: at(99), worst: at(100) }
+    }
+
+    fn print(&self, name: &str) {
+        let show = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1000.0);
+        println!("{name:<44}{:>12}{:>12}{:>12}", show(self.p50), show(self.p99), show(self.worst));
+    }
+}
