@@ -61,11 +61,11 @@ impl Crowd {
     }
 
     fn hear(&mut self, by: &str, probe: &Probe) {
-        let mut numbers = probe.unheard().into_iter().filter_map(|line| match line.as_str() {
+        let numbers = probe.unheard().into_iter().filter_map(|line| match line.as_str() {
             "owner" | "reader" => None,
             line => Some(line.parse::<u64>().unwrap_or_else(|_| panic!("{by}: {line}"))),
         });
-        let last = numbers.next_back().unwrap_or(0);
+        let last = numbers.max().unwrap_or(0);
         let said = self.said.entry(by.to_owned()).or_default();
         *said = last.max(*said);
     }

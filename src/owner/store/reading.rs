@@ -157,8 +157,10 @@ impl<O: Opener> Reader<O> {
 
     /// Whether it is still the file that was read.
     fn check(&self, open: &Open<O::Target>) -> Result<()> {
+        // What was not shared yet may be by now: a rebuilt file has no log before its first owner.
+        let shares = open.seen.shared.is_none() || self.shared() == open.seen.shared;
         match files::id_at(&self.file) {
-            Ok(Some(id)) if id == open.seen.file && self.shared() == open.seen.shared => Ok(()),
+            Ok(Some(id)) if shares && id == open.seen.file => Ok(()),
             _ => {
                 Err(Error::unavailable_at(&self.store.display(), "its file was replaced while it was read; read again"))
             }
