@@ -161,3 +161,25 @@ fn who_reads_is_promoted_in_place() {
     assert!(matches!(reader.promote(), Err(Error::CatalogVersion(_))));
     assert_eq!(super::store::rows(&reader, "s").len(), 2);
 }
+
+/// Closing the last connection brings the log into the file, unless whoever closes it may not write any more.
+#[test]
+fn an_abandoned_file_is_closed_as_it_is() {
+    let log = |path: &Path| std::fs::metadata(format!("{}-wal", path.display())).map_or(0, |found| found.len());
+    for abandoned in [false, true] {
+        let scratch = Scratch::new("opening");
+        let path = scratch.path().join("store");
+        let mut target = SqliteTarget::open(&path, ID).unwrap();
+        let schema = plain();
+        let next = batch("x", 1, std::slice::from_ref(&schema), vec![append("s", &schema, ids(&schema, [1]))]);
+        target.append_batch(&next, at(0), &mut || Ok(())).unwrap();
+        let before = (std::fs::metadata(&path).unwrap().len(), log(&path));
+        if abandoned {
+            target.abandon();
+        }
+        drop(target);
+        assert_eq!((std::fs::metadata(&path).unwrap().len(), log(&path)) == before, abandoned);
+        let again = SqliteTarget::open(&path, ID).unwrap();
+        assert_eq!(super::store::rows(&again, "s").len(), 1);
+    }
+}

@@ -71,6 +71,36 @@ async fn a_reader_takes_over_and_goes_on_in_order() {
 }
 
 #[tokio::test]
+async fn who_reads_for_long_keeps_no_election_waiting() {
+    let place = Place::new();
+    let (mut owner, _) = Probe::start(&place.path());
+    assert_eq!(owner.ask("append owner 1 3"), "done");
+    let store = open(&place.path()).await;
+    let (begun, (go_on, wait)) = (std::sync::Arc::new(tokio::sync::Notify::new()), std::sync::mpsc::channel::<()>());
+    let reading = tokio::spawn({
+        let (store, begun) = (store.clone(), begun.clone());
+        async move {
+            let read = store.read(move |source| {
+                begun.notify_one();
+                let _ = wait.recv();
+                source.meta(&stream("s"))
+            });
+            read.await.unwrap().unwrap().rows
+        }
+    });
+    begun.notified().await;
+    owner.kill();
+    eventually(PATIENCE, "to own the store", || async {
+        if store.role() == Role::Owner { Ok(()) } else { Err(store.status()) }
+    })
+    .await;
+    store.append(&stream("s"), &schema(), vec![row("me", 1)]).await.unwrap();
+    go_on.send(()).unwrap();
+    assert_eq!(reading.await.unwrap(), 4, "as it is when it is read");
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_producer_may_end_at_once_and_a_backlog_waits_for_the_next_owner() {
     let place = Place::new();
     {
