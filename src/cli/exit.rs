@@ -64,6 +64,7 @@ pub(crate) enum Failure {
     /// The demo saw something that must not be.
     Demo(String),
     /// It failed after a part was done.
+    #[cfg(feature = "local")]
     After {
         /// Why.
         failure: Box<Failure>,
@@ -98,6 +99,7 @@ impl Failure {
             Failure::Interrupted { signal, .. } => 128 + *signal as i32,
             Failure::Invalid { .. } => of_kind(ErrorKind::Invalid),
             Failure::System { .. } | Failure::Demo(_) => UNEXPECTED,
+            #[cfg(feature = "local")]
             Failure::After { failure, .. } => failure.code(),
         }
     }
@@ -118,12 +120,14 @@ impl Failure {
             Failure::System { what, error } => format!("{what}: {error}"),
             Failure::Invalid { store, message } => printable(&format!("store {store}: {message}")),
             Failure::Demo(what) => what.clone(),
+            #[cfg(feature = "local")]
             Failure::After { failure, note, .. } => format!("{}; {note}", failure.text()),
         }
     }
 
     /// The object under `error` of the JSON form.
     pub(crate) fn json(&self) -> Value {
+        #[cfg(feature = "local")]
         if let Failure::After { failure, done, .. } = self {
             let mut object = failure.json();
             object["message"] = self.text().into();
@@ -149,7 +153,9 @@ impl Failure {
                 fields.insert("retryable".to_owned(), false.into());
                 "Invalid"
             }
-            Failure::System { .. } | Failure::Demo(_) | Failure::After { .. } => "Internal",
+            Failure::System { .. } | Failure::Demo(_) => "Internal",
+            #[cfg(feature = "local")]
+            Failure::After { .. } => "Internal",
         };
         let mut object = Map::new();
         object.insert("kind".to_owned(), kind.into());

@@ -81,7 +81,10 @@ fn a_store_without_an_owner_says_so() {
     let (code, out, _) = run(&store.path(), &["owner", "status", "--json"]);
     let json: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(code, Some(0));
-    assert_eq!(json, serde_json::json!({"schema": 1, "store": store.path(), "owner": null, "answers": null}));
+    assert_eq!(
+        json,
+        serde_json::json!({"schema": 1, "store": store.path(), "owner": null, "answers": null, "spool": null})
+    );
     assert!(fs::read_dir(store.directory()).unwrap().next().is_none(), "looking makes nothing");
     let (code, _, err) = run(Path::new("mongodb://h/d"), &["owner", "status"]);
     assert!(code == Some(64) && err.contains("only a local store"), "{code:?} {err}");
