@@ -72,7 +72,7 @@ impl Scanning<'_> {
         let mut changes = self.args.follow.then(|| self.store.changes());
         let mut told = false;
         loop {
-            let came = self.read_to_end().await?;
+            let came = self.print_what_is_there().await?;
             let Some(changes) = &mut changes else {
                 return match came {
                     Came::Nowhere => Err(no_such_stream(self.store.name(), &self.args.stream)),
@@ -96,7 +96,7 @@ impl Scanning<'_> {
     }
 
     /// Prints what is there.
-    async fn read_to_end(&mut self) -> Result<Came, Failure> {
+    async fn print_what_is_there(&mut self) -> Result<Came, Failure> {
         loop {
             let limit = usize::try_from(self.left).unwrap_or(usize::MAX).min(WINDOW);
             if limit == 0 {
