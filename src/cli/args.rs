@@ -109,6 +109,9 @@ pub(crate) enum Command {
     /// Takes no lease and writes nothing. It goes on while the store is away, and says so.
     #[cfg(feature = "service")]
     Serve(super::listen::ServeArgs),
+    /// Makes a file with a random token, for --token-file. One that is there stays as it is.
+    #[cfg(feature = "service")]
+    Token(TokenArgs),
     /// The one process that writes a local store.
     #[cfg(feature = "local")]
     #[command(subcommand)]
@@ -136,6 +139,10 @@ pub(crate) enum Command {
     /// What the processes of the demo do.
     #[command(hide = true)]
     DemoWork(DemoWork),
+    /// Makes the example's MongoDB server a replica set of one member.
+    #[cfg(feature = "mongo")]
+    #[command(hide = true)]
+    DemoReplicaSet(DemoReplicaSet),
 }
 
 /// What `run` and `fsck` have in common.
@@ -268,6 +275,28 @@ impl From<Watched> for Watch {
             Watched::Never => Watch::Never,
         }
     }
+}
+
+/// The hidden command of the example's replica set.
+#[cfg(feature = "mongo")]
+#[derive(Debug, Args)]
+pub(crate) struct DemoReplicaSet {
+    /// HOST:PORT of the server, as its clients name it.
+    pub(crate) member: String,
+    /// The name of the set.
+    pub(crate) name: String,
+}
+
+/// `token`.
+#[cfg(feature = "service")]
+#[derive(Debug, Args)]
+pub(crate) struct TokenArgs {
+    /// Where the token goes. Nobody but this user may read the file.
+    pub(crate) file: PathBuf,
+
+    /// Prints the token too.
+    #[arg(long)]
+    pub(crate) show: bool,
 }
 
 /// `--on-lost`.

@@ -61,6 +61,9 @@ pub(crate) enum Failure {
         /// How, and what to do.
         message: String,
     },
+    /// A service that was asked whether it is well did not say so.
+    #[cfg(feature = "service")]
+    Unwell(String),
     /// The demo saw something that must not be.
     Demo(String),
     /// It failed after a part was done.
@@ -98,6 +101,8 @@ impl Failure {
             Failure::Command { missing: false, .. } => NOT_EXECUTABLE,
             Failure::Interrupted { signal, .. } => 128 + *signal as i32,
             Failure::Invalid { .. } => of_kind(ErrorKind::Invalid),
+            #[cfg(feature = "service")]
+            Failure::Unwell(_) => UNAVAILABLE,
             Failure::System { .. } | Failure::Demo(_) => UNEXPECTED,
             #[cfg(feature = "local")]
             Failure::After { failure, .. } => failure.code(),
@@ -119,6 +124,8 @@ impl Failure {
             Failure::Interrupted { signal, left: Some(left) } => format!("ended by {signal}; {left}"),
             Failure::System { what, error } => format!("{what}: {error}"),
             Failure::Invalid { store, message } => printable(&format!("store {store}: {message}")),
+            #[cfg(feature = "service")]
+            Failure::Unwell(why) => printable(why),
             Failure::Demo(what) => what.clone(),
             #[cfg(feature = "local")]
             Failure::After { failure, note, .. } => format!("{}; {note}", failure.text()),
@@ -153,6 +160,8 @@ impl Failure {
                 fields.insert("retryable".to_owned(), false.into());
                 "Invalid"
             }
+            #[cfg(feature = "service")]
+            Failure::Unwell(_) => "Unavailable",
             Failure::System { .. } | Failure::Demo(_) => "Internal",
             #[cfg(feature = "local")]
             Failure::After { .. } => "Internal",

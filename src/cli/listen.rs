@@ -31,6 +31,17 @@ pub(crate) struct ServeArgs {
     /// A file with the token that whoever asks has to send: Authorization: Bearer TOKEN. Health and readiness need none.
     #[arg(long, value_name = "FILE", env = "LOCKHOUSE_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+
+    /// Asks whether the service that listens there is well, and ends: 0 if it is, 69 if not. For health checks.
+    #[arg(long)]
+    check: bool,
+}
+
+impl ServeArgs {
+    /// The address of the service to ask, if that is all that is wanted.
+    pub(crate) fn checks(&self) -> Option<SocketAddr> {
+        self.check.then_some(self.listen)
+    }
 }
 
 /// What a command under a lease takes.

@@ -9,7 +9,7 @@
 //! | `exit` | failures and exit codes |
 //! | `run`, `fsck` | a command under a lease: `acquire` gets it, `wait` tells who is in the way, `wrap` does the rest |
 //! | `owner` | the one process that writes a local store |
-//! | `listen`, `serve` | answering over HTTP, beside a command or alone |
+//! | `listen`, `serve`, `check`, `token` | answering over HTTP, beside a command or alone; asking whether one answers; its token |
 //! | `records` | streams of rows in a local store |
 //! | `child`, `signals`, `terminal` | the command as a process |
 //! | `status`, `clear`, `history`, `init`, `demo`, `completions`, `man` | the other commands |
@@ -19,6 +19,8 @@
 
 mod acquire;
 mod args;
+#[cfg(feature = "service")]
+mod check;
 mod child;
 mod clear;
 mod completions;
@@ -46,6 +48,8 @@ mod status;
 mod store;
 mod table;
 mod terminal;
+#[cfg(feature = "service")]
+mod token;
 mod wait;
 mod wrap;
 
@@ -77,6 +81,8 @@ pub(crate) fn main() -> i32 {
         Command::Completions { shell } => return output::finish(completions::print(*shell)),
         Command::Man { directory } => return output::finish(man::write(directory.as_deref())),
         Command::DemoWork(work) => return demo::work(work),
+        #[cfg(feature = "service")]
+        Command::Token(token) => return output::finish(token::token(token)),
         _ => {}
     }
     // Before any thread exists: each of them inherits the mask.
@@ -136,6 +142,10 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<i32, Failur
         #[cfg(feature = "local")]
         Command::Records(command) => records::records(context, command).await,
         Command::Demo => demo::demo(context).await,
+        #[cfg(feature = "mongo")]
+        Command::DemoReplicaSet(args) => interruptible(context, |_, console| demo::initiate(args, console)).await,
+        #[cfg(feature = "service")]
+        Command::Token(_) => unreachable!("done before the signals were taken over"),
         Command::Completions { .. } | Command::Man { .. } | Command::DemoWork(_) => {
             unreachable!("done before the signals were taken over")
         }

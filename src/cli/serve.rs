@@ -4,13 +4,15 @@ use futures::future::FutureExt;
 use lockhouse::{Error, ErrorKind};
 use tokio::sync::mpsc;
 
-use super::Context;
 use super::exit::Failure;
 use super::listen::{Port, ServeArgs};
-use super::store;
+use super::{Context, check, store};
 
 /// Serves until a signal comes. A store that cannot be reached is waited for; what waiting cannot mend ends it.
 pub(crate) async fn serve(context: &mut Context, args: ServeArgs) -> Result<i32, Failure> {
+    if let Some(address) = args.checks() {
+        return super::interruptible(context, |_, _| check::check(address)).await;
+    }
     let (url, builder) = store::given(&context.global)?;
     let port = Port::of_serve(&args)?;
     let (hopeless, mut told) = mpsc::unbounded_channel::<Error>();

@@ -6,8 +6,11 @@
 //! - [`cast`]: the processes.
 //! - [`work`](mod@work): what each of them does, and its notes.
 //! - [`timeline`]: what the notes say, and whether it is right.
+//! - `replica_set`: a server for the example in `docker-compose.yml`, which is no part of the story.
 
 mod cast;
+#[cfg(feature = "mongo")]
+mod replica_set;
 mod timeline;
 mod work;
 
@@ -23,6 +26,8 @@ use super::{Context, output};
 use cast::Cast;
 use timeline::Timeline;
 
+#[cfg(feature = "mongo")]
+pub(crate) use replica_set::initiate;
 pub(crate) use work::work;
 
 /// The collection, unless another is given.
