@@ -16,16 +16,21 @@ peer_package='httk-store[mongodb]==2.1.4'
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-# install PACKAGE…: from Debian, as root or through sudo.
-install() {
-    local as_root=()
-    if [ "$(id -u)" != 0 ]; then
-        command -v sudo >/dev/null || die "needs root or sudo for: apt-get install $*"
-        as_root=(sudo -n)
+# As root, or through sudo.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    else
+        command -v sudo >/dev/null || { say "needs root or sudo for: $*"; return 1; }
+        sudo -n "$@"
     fi
+}
+
+# install PACKAGE…: from Debian.
+install() {
     command -v apt-get >/dev/null || die "cannot install here without apt-get: $*"
     say "installing $*"
-    local get=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends)
+    local get=(as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends)
     # Package lists that are missing or old are fetched only when they are the trouble.
     "${get[@]}" install "$@" >"$tools/apt.log" 2>&1 </dev/null ||
         { "${get[@]}" update && "${get[@]}" install "$@"; } >"$tools/apt.log" 2>&1 </dev/null ||
@@ -46,6 +51,52 @@ need_faketime() {
 # For the tests of the page.
 need_chromium() {
     [ -n "${LOCKHOUSE_TEST_CHROMEDRIVER:-}" ] || command -v chromedriver >/dev/null || install chromium chromium-driver
+}
+
+# Sets $compose: how `docker compose` is called here. The plugin, or the program of its own that came before it.
+need_compose() {
+    if docker compose version >/dev/null 2>&1; then
+        compose=(docker compose)
+    else
+        command -v docker-compose >/dev/null || install docker-compose
+        compose=(docker-compose)
+    fi
+}
+
+# Sets $promtool. Debian's package would start a Prometheus too, so only the program is taken out of it.
+need_promtool() {
+    promtool=$(command -v promtool) && return
+    promtool=$tools/prometheus/usr/bin/promtool
+    [ ! -x "$promtool" ] || return 0
+    say "fetching promtool"
+    local work=$tools/prometheus.new
+    rm -rf "$work" && mkdir -p "$work"
+    # Without package lists, or with old ones, there is nothing to download.
+    (cd "$work" && { apt-get -qq download prometheus || { as_root apt-get -qq update && apt-get -qq download prometheus; }; }) \
+        >"$tools/apt.log" 2>&1 </dev/null || { tail -n 20 "$tools/apt.log" >&2; die "could not fetch promtool"; }
+    dpkg -x "$work"/prometheus_*.deb "$work"
+    rm "$work"/prometheus_*.deb
+    # Moved into place last, as the mongod below.
+    rm -rf "$tools/prometheus" && mv "$work" "$tools/prometheus"
+}
+
+need_systemd_analyze() { command -v systemd-analyze >/dev/null || install systemd; }
+
+# Sets $checkers: the programs of a Python environment with what checks YAML, JSON and manifests of Kubernetes. The
+# packages carry their schemas.
+checker_packages=(yamllint==1.38.0 check-jsonschema==0.39.0 kubernetes-validate==1.37.0 PyYAML==6.0.4)
+need_checkers() {
+    local venv=$tools/checkers
+    checkers=$venv/bin
+    [ "$(cat "$venv/made-of" 2>/dev/null)" != "${checker_packages[*]}" ] || return 0
+    say "installing ${checker_packages[*]}"
+    rm -rf "$venv"
+    python3 -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
+    { python3 -m venv "$venv" &&
+        "$checkers/python" -m pip --quiet --disable-pip-version-check install "${checker_packages[@]}" </dev/null; } ||
+        die "could not install ${checker_packages[*]}"
+    # Written last: a run that was broken off is done again.
+    echo "${checker_packages[*]}" >"$venv/made-of"
 }
 
 # Sets $mongod: the tests start servers of their own with it.
