@@ -8,6 +8,10 @@
 //! The server is that of `LOCKHOUSE_TEST_MONGODB_URI`; the writers are documents of a database of its own. The first
 //! number that is given is the count of writers (10,000), the second that of requests (5,000).
 
+#[path = "../support/table.rs"]
+#[allow(dead_code, reason = "shared with the other benchmarks")]
+mod table;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -39,17 +43,21 @@ async fn main() {
     let serve = Serve::start(&format!("{server}/{name}?{options}"));
     serve.until(&format!("lockhouse_store_leases{{kind=\"writer\",state=\"fresh\"}} {writers}"));
     let bare = bare();
-    println!("{writers} writers in the store, {requests} requests one after another");
-    println!("{:<22}{:>12}{:>12}{:>12}{:>12}", "", "p50", "p99", "worst", "bytes");
-    measure("a bare \"ok\"", bare, "/", requests);
-    let health = measure("/healthz", serve.address, "/healthz", requests);
-    let metrics = measure("/metrics", serve.address, "/metrics", requests);
-    measure("/readyz", serve.address, "/readyz", requests);
-    measure("/", serve.address, "/", requests / 5);
+    table::head(&format!("serve, with {writers} writers in the store"), "a bare \"ok\"");
+    let bare = measure("a bare \"ok\"", bare, "/", requests);
+    for path in ["/healthz", "/metrics", "/readyz", "/"] {
+        // The page is no probe's.
+        let (count, aim) = if path == "/" { (requests / 5, None) } else { (requests, Some(table::Aim::Mostly(AIM))) };
+        let row = table::Row::of(path).limited_by("CPU: the last look is put into words");
+        let row = match aim {
+            Some(aim) => row.aim(aim),
+            None => row,
+        };
+        row.with(measure(path, serve.address, path, count), bare.clone()).print();
+    }
     let memory = serve.memory();
     println!("memory: {} MiB now, {} MiB at most", memory.0 >> 10, memory.1 >> 10);
     let verdict = |reached| if reached { "reached" } else { "missed" };
-    println!("aim: p99 of /healthz and /metrics below {AIM:?}: {}", verdict(health < AIM && metrics < AIM));
     println!("aim: memory below {MEMORY_MIB} MiB: {}", verdict(memory.1 >> 10 < MEMORY_MIB));
     database.drop().await.expect("to drop the database");
 }
@@ -161,18 +169,13 @@ impl Connection {
 }
 
 /// Prints how long answers take, and returns the 99th of a hundred.
-fn measure(what: &str, to: SocketAddr, path: &str, requests: usize) -> Duration {
+fn measure(what: &str, to: SocketAddr, path: &str, requests: usize) -> Vec<Duration> {
     let mut connection = Connection::open(to);
-    let bytes = connection.ask(path).len();
+    println!("{what}: {} bytes", connection.ask(path).len());
     let once = |_| {
         let begin = Instant::now();
         connection.ask(path);
         begin.elapsed()
     };
-    let mut times: Vec<Duration> = (0..requests).map(once).collect();
-    times.sort_unstable();
-    let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
-    let worst = times.last().copied().unwrap_or_default();
-    println!("{what:<22}{:>12.1?}{:>12.1?}{worst:>12.1?}{bytes:>12}", at(50), at(99));
-    at(99)
+    (0..requests).map(once).collect()
 }

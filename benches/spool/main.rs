@@ -9,6 +9,10 @@
 //!
 //! The first number that is given is the count of writes (500).
 
+#[path = "../support/table.rs"]
+#[allow(dead_code, reason = "shared with the other benchmarks")]
+mod table;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -92,18 +96,13 @@ async fn single(store: &Store, directory: &Path, writes: u64) {
         syncs.push(bare.write(id));
         theirs.push(begun.elapsed());
     }
-    println!("a row that another process applies, {writes} times");
-    println!("{:<44}{:>12}{:>12}{:>12}", "", "p50", "p99", "worst");
-    let (ours, theirs, syncs) = (Times::of(ours), Times::of(theirs), Times::of(syncs));
-    ours.print("write: published, applied, answered");
-    theirs.print("bare: two files, rename, one commit");
-    syncs.print("  of which its five syncs");
-    let ratio = |ours: Duration, theirs: Duration| ours.as_secs_f64() / theirs.as_secs_f64();
-    println!("{:<44}{:>11.2}×{:>11.2}×", "ratio", ratio(ours.p50, theirs.p50), ratio(ours.p99, theirs.p99));
-    let share = 100.0 * syncs.p50.as_secs_f64() / ours.p50.as_secs_f64();
-    println!("syncs are about {share:.0} % of a write (p50)");
-    let verdict = if ours.p99 <= AIM { "reached" } else { "missed" };
-    println!("aim: p99 at most {AIM:?}: {verdict}");
+    table::head("a row that another process applies", "bare files");
+    table::Row::of("published, applied, answered")
+        .aim(table::Aim::Mostly(AIM))
+        .limited_by("five fsyncs, one after the other")
+        .with(ours, theirs)
+        .print();
+    table::Row::of("the fsyncs of the bare files alone").with(syncs, Vec::new()).print();
 }
 
 /// The least that makes a batch durable, and then its row: what is written is not read again, nobody is told.
@@ -160,11 +159,13 @@ async fn bulk(store: &Store, directory: &Path) {
     let ours = begun.elapsed();
     assert_eq!(flushed.stored, ROWS);
     let theirs = inserts(directory);
-    let rate = |took: Duration| ROWS as f64 / took.as_secs_f64();
-    println!("\n{ROWS} rows in batches of {BATCH}");
-    println!("through the spool, until they are applied     {:>10.0} rows/s", rate(ours));
-    println!("bare inserts by the process that has the rows {:>10.0} rows/s", rate(theirs));
-    println!("ratio                                         {:>9.0} %", 100.0 * rate(ours) / rate(theirs));
+    let each = |took: Duration| vec![took / u32::try_from(ROWS).expect("a count")];
+    table::head("200,000 rows through the spool, each row", "bare inserts");
+    table::Row::of("written, applied by another process")
+        .aim(table::Aim::Ratio(1.25))
+        .limited_by("CPU: rows are made JSON, digested, and read again before they are inserted")
+        .with(each(ours), each(theirs))
+        .print();
 }
 
 fn inserts(directory: &Path) -> Duration {
@@ -186,23 +187,4 @@ fn inserts(directory: &Path) -> Duration {
         connection.execute_batch("COMMIT").expect("a commit");
     }
     begun.elapsed()
-}
-
-struct Times {
-    p50: Duration,
-    p99: Duration,
-    worst: Duration,
-}
-
-impl Times {
-    fn of(mut times: Vec<Duration>) -> Times {
-        times.sort();
-        let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
-        Times { p50: at(50), p99: at(99), worst: at(100) }
-    }
-
-    fn print(&self, name: &str) {
-        let show = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1000.0);
-        println!("{name:<44}{:>12}{:>12}{:>12}", show(self.p50), show(self.p99), show(self.worst));
-    }
 }
