@@ -67,6 +67,9 @@ impl Waiting {
                     return Ok(true);
                 }
                 supervisor.sleep_until((supervisor.clock.now() + left).min(self.give_up)).await;
+                // Waiting for others has cost no patience with the store.
+                let patience = supervisor.clock.now() + supervisor.timing.refresh_interval;
+                self.give_up_on_trouble = self.give_up_on_trouble.max(patience);
             }
             Err(error) => self.trouble(supervisor, error).await?,
         }
