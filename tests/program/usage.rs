@@ -78,7 +78,9 @@ fn completions_and_manual() {
     run(&["man", pages.to_str().unwrap()]).assert(0);
     let page = std::fs::read_to_string(pages.join("lockhouse-fsck.1")).unwrap();
     assert!(page.contains("drain"));
-    assert!(!pages.join("lockhouse-demo-work.1").exists());
+    for hidden in ["demo-work", "demo-replica-set"] {
+        assert!(!pages.join(format!("lockhouse-{hidden}.1")).exists(), "{hidden}");
+    }
 }
 
 #[test]
