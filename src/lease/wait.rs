@@ -9,6 +9,9 @@ use crate::lease::events::Event;
 use crate::lease::status::{LeaseInfo, LeaseState};
 use crate::lease::supervisor::Supervisor;
 
+/// How much of the writers' turn is enough, where they poll at a usual pace.
+const ENOUGH: Duration = Duration::from_secs(1);
+
 /// An acquisition's patience.
 pub(crate) struct Waiting {
     give_up: Moment,
@@ -53,8 +56,8 @@ impl Waiting {
 
     /// Whether the writers have had the turn that an exclusive phase leaves them. `false` after a sleep: look again.
     ///
-    /// Without it, fscks that follow one another would keep every writer out. It lasts one refresh interval at most,
-    /// whatever is stored, and costs no acquisition its success: one whose patience ends with it goes ahead.
+    /// Without it, fscks that follow one another would keep every writer out. It lasts a second, or four of the longest
+    /// pauses between polls if they are longer, and one refresh interval at most, whatever is stored; and it costs no acquisition its success: one whose patience ends with it goes ahead.
     pub(crate) async fn writers_had_their_turn<B: Backend>(&mut self, supervisor: &Supervisor<B>) -> Result<bool> {
         if self.let_in || self.is_over(supervisor) {
             return Ok(true);
@@ -62,7 +65,9 @@ impl Waiting {
         match supervisor.call(supervisor.backend.turn()).await {
             Ok(left) => {
                 self.let_in = true;
-                let left = left.min(supervisor.timing.refresh_interval);
+                // By then each writer that waits has looked several times.
+                let enough = (supervisor.timing.poll_max * 4).max(ENOUGH).min(supervisor.timing.refresh_interval);
+                let left = left.min(enough);
                 if left.is_zero() {
                     return Ok(true);
                 }

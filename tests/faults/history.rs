@@ -55,8 +55,8 @@ async fn a_line_costs_one_command() {
         soon(coordinator.acquire_fsck()).await.unwrap().release().await.unwrap();
         until_lines(&reader, "released", 2).await;
         until_lines(&reader, "granted", 2).await;
-        // Install, look, phase, generation, delete, and two lines.
-        let all = ["aggregate", "delete", "findAndModify", "findAndModify", "update", "update", "update"];
+        // Install, look, phase, generation, the writers' turn, delete, and two lines.
+        let all = ["aggregate", "delete", "findAndModify", "findAndModify", "update", "update", "update", "update"];
         assert_eq!(sent(&proxy), all, "{server:?}");
     }
 }
