@@ -198,6 +198,11 @@ impl Shared {
         if self.ended.load(Ordering::Relaxed) || self.lost.borrow().is_some() {
             return;
         }
+        // One that was displaced and has not noticed yet says nothing over the next owner's word.
+        let stands = self.locks().as_ref().is_some_and(|locks| locks.stand(&self.store).unwrap_or(true));
+        if !stands {
+            return;
+        }
         let path = self.store.owner_state();
         let json = serde_json::to_vec(&*state).unwrap_or_default();
         match files::replace_through(&self.store.owner_state_temporary(), &path, &json, files::Durability::Fleeting) {

@@ -84,7 +84,7 @@ fn a_wrapper_inside_a_wrapper_does_not_wait_for_itself() {
 }
 
 #[test]
-fn a_released_or_dropped_lease_leaves_no_file() {
+fn a_released_or_dropped_lease_leaves_no_file_of_its_own() {
     let store = Store::new();
     store.run(["run", "--", "true"]).assert(0);
     store.run(["fsck", "--", "true"]).assert(0);
@@ -92,7 +92,7 @@ fn a_released_or_dropped_lease_leaves_no_file() {
     let mut left: Vec<_> =
         std::fs::read_dir(store.leases("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
-    assert_eq!(left, ["fsck.lock", "history.ndjson", "layout.json", "writers"]);
+    assert_eq!(left, ["fsck.lock", "history.ndjson", "layout.json", "turn.json", "writers"]);
 }
 
 #[test]

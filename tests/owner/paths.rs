@@ -89,8 +89,8 @@ async fn works(path: &Path, inside: bool) {
     assert!(tokio::time::timeout(Duration::from_millis(200), follower.elected()).await.is_err());
     server.close();
     assert!(!socket.exists());
-    watching.ended().await;
     owner.release();
+    tokio::time::timeout(PATIENCE, watching.ended()).await.unwrap();
     tokio::time::timeout(PATIENCE, follower.elected()).await.unwrap().unwrap().release();
 }
 
