@@ -6,7 +6,8 @@
 //!     └──── Takeover ◀──────┴── P.owner.json ◀── read_state        Takeover ┘
 //! ```
 //!
-//! [`exclusive()`] is all of it for a store that only one process can open at all.
+//! [`exclusive()`] is all of it for a store that only one process can open at all; [`Store`] for records that any
+//! process may read and write.
 //!
 //! # What it does not promise
 //!
@@ -28,6 +29,16 @@
 //! | `NetworkFilesystem(name)`, `RefuseNetworkFilesystem(dir)` | [`network_filesystem`], [`refuse_network_filesystem`] |
 //! | `State`, `SpoolState`, `Phase` | [`State`], [`SpoolState`], [`Phase`], read by [`read_state`] |
 //! | `ErrLocked`, `LockedError` | [`Error::StoreLocked`](crate::Error::StoreLocked) with [`Locked::Owned`](crate::Locked::Owned) |
+//! | `Open(ctx, options)`, `Options` | [`Store::open`], [`OpenStore`]: `path`, [`build`](OpenStore::build), [`format`](OpenStore::format), [`start_wait`](OpenStore::start_wait), [`drain_on_close`](OpenStore::drain_on_close), [`poll`](OpenStore::poll) |
+//! | `Options.Open`, `Options.Store`, `Options.CatalogVersion` | [`Opener`]: it opens for writing and for reading, names the file, and says which catalog it reads; [`Sqlite`] |
+//! | `Store.Backend` | [`Store::read`], [`Store::scan`], [`Store::meta`], [`Store::kinds`]; [`Store::write`], [`Store::append`], [`Store::apply`] |
+//! | `Store.Role`, `Store.OnRole`, `Role` | [`Store::role`], [`Store::on_role`], [`Role`] |
+//! | `Store.Status`, `Store.Close` | [`Store::status`], [`Store::close`] |
+//! | `Store.Await` | [`Store::await_batch`], [`BatchResult`] |
+//! | `Store.Writer`, `Writer`, `Writer.Flush`, `FlushOptions.Wait` | [`Store::writer`], [`StoreWriter`], [`StoreWriter::flush`], [`Until`] |
+//! | `ErrPending`, `PendingError` | [`Error::Pending`](crate::Error::Pending) |
+//! | `ErrCatalogVersion`, `CatalogVersionError` | [`Error::CatalogVersion`](crate::Error::CatalogVersion) |
+//! | `Target` | [`records::Target`](crate::records::Target): what an owner does to a store |
 //!
 //! # Map
 //!
