@@ -137,11 +137,15 @@ impl<B: Backend> Supervisor<B> {
             cell.check().map_err(|why| cell.error(why))?;
             let slots = cell.slots.reserve(wanted);
             let mut turn = self.fencing.turn.lock().await;
-            if turn.is_none() {
-                *turn = Some(self.retry(self.timing.refresh_interval, async || self.backend.session().await).await?);
-            }
-            let Some(session) = turn.as_mut() else { continue };
-            let made = self.call_for(limit, self.backend.make_slots(session, key, slots.clone())).await;
+            // The refresh of every lease waits for this turn: all of it keeps within the one limit.
+            let made = self.call_for(limit, async {
+                let session = match &mut *turn {
+                    Some(session) => session,
+                    none => none.insert(self.backend.session().await?),
+                };
+                self.backend.make_slots(session, key, slots.clone()).await
+            });
+            let made = made.await;
             drop(turn);
             match made {
                 Ok(true) => {
