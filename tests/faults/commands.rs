@@ -72,7 +72,7 @@ async fn an_acquisition_and_its_release_send_what_the_protocol_says_and_no_more(
         let fsck = coordinator.acquire_fsck().await.unwrap();
         history_has(&stored, 3).await;
         let grant: &[&str] = match server {
-            Server::ReplicaSet => &["findAndModify", "update", "commitTransaction"],
+            Server::ReplicaSet => &["update", "commitTransaction"],
             Server::Standalone => &["findAndModify", "update"],
         };
         let wanted = commands(&[&["findAndModify", "aggregate"], grant, &[LINE]]);

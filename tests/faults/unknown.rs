@@ -69,7 +69,12 @@ impl Step {
             Step::Register | Step::Raise | Step::Refresh => command(body) == "update",
             Step::LookAsWriter | Step::LookAsFsck => matches!(command(body), "find" | "aggregate"),
             Step::Install => command(body) == "findAndModify" && yes("upsert"),
-            Step::Phase => command(body) == "findAndModify" && !yes("upsert"),
+            // On a replica set one command turns the phase and raises the layout.
+            Step::Phase => match command(body) {
+                "findAndModify" => !yes("upsert"),
+                "update" => yes("startTransaction"),
+                _ => false,
+            },
             Step::Commit => command(body) == "commitTransaction",
             Step::ReleaseWriter | Step::ReleaseFsck | Step::Prune | Step::Clear => command(body) == "delete",
         }

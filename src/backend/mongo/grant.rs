@@ -1,7 +1,7 @@
 //! The grant: the fsck lease's phase becomes `exclusive` and the generation is raised, once.
 //!
-//! Where there are transactions both happen or neither. On a standalone they are two statements in that
-//! order, each idempotent by its condition. A grant whose answer was lost is called again, so the phase
+//! Where there are transactions both happen or neither, and mostly they are one command. On a standalone they are two
+//! statements in that order, each idempotent by its condition. A grant whose answer was lost is called again, so the phase
 //! update notes in the lease to which generation it raises (`raised_to`), and the first note stays: a
 //! repeated grant finds it and answers with it instead of raising twice.
 //!
@@ -61,12 +61,32 @@ impl Mongo {
     async fn transaction(&self, session: &mut Session, key: &LeaseKey, target: i64) -> Answer<Grant> {
         let begun = session.begin(durable()).await;
         let begun = begun.map_err(|error| self.faults.staged(error))?;
+        match self.both(begun, key, target).await {
+            Ok(true) => self.committed(session, target).await,
+            Ok(false) => self.step_by_step(session, key, target).await,
+            Err(error) => {
+                session.settled().await;
+                Err(self.faults.staged(error))
+            }
+        }
+    }
+
+    /// Both statements in one command, if this is the first grant of the lease and nothing is in its way. `false`: one
+    /// did not match, and what the other did must not be committed.
+    async fn both(&self, session: &mut ClientSession, key: &LeaseKey, target: i64) -> Result<bool, Error> {
+        let command = statements::grant(self.collection.name(), key, target);
+        let reply = self.database.run_command(command).session(session).await?;
+        // The driver looks into the replies of its own writes, not into those of a command.
+        Ok(!reply.contains_key("writeErrors") && matches!(reply.get_i32("n"), Ok(2)))
+    }
+
+    /// The same as two statements, whose answers tell what was in the way.
+    async fn step_by_step(&self, session: &mut Session, key: &LeaseKey, target: i64) -> Answer<Grant> {
+        let begun = session.begin(durable()).await;
+        let begun = begun.map_err(|error| self.faults.staged(error))?;
         let grant = self.raise(begun, key, target).await;
         match grant {
-            Ok((Grant::Granted(generation), _)) => match session.commit().await {
-                Ok(()) => Ok(Grant::Granted(generation)),
-                Err(error) => Err(self.faults.commit(error)),
-            },
+            Ok((Grant::Granted(generation), _)) => self.committed(session, generation).await,
             Ok((refused, _)) => {
                 session.settled().await;
                 Ok(refused)
@@ -75,6 +95,13 @@ impl Mongo {
                 session.settled().await;
                 Err(self.faults.staged(error))
             }
+        }
+    }
+
+    async fn committed(&self, session: &mut Session, generation: i64) -> Answer<Grant> {
+        match session.commit().await {
+            Ok(()) => Ok(Grant::Granted(generation)),
+            Err(error) => Err(self.faults.commit(error)),
         }
     }
 

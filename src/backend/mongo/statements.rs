@@ -221,6 +221,17 @@ pub(super) fn exclusive(raise_to: Option<i64>) -> Vec<Document> {
     vec![doc! { "$set": set }]
 }
 
+/// Turns the phase of a lease that has raised nothing yet, and raises the layout: both match, or the transaction around
+/// it is given up. A note of an earlier grant would be believed, not this command's number; so it must not match one.
+pub(super) fn grant(collection: &str, key: &LeaseKey, target: i64) -> Document {
+    let mut first_of = held(key);
+    first_of.insert("lockhouse.raised_to", doc! { "$exists": false });
+    doc! { "update": collection, "updates": [
+        { "q": first_of, "u": exclusive(Some(target)) },
+        { "q": layout_at(target.saturating_sub(1)), "u": raise() },
+    ] }
+}
+
 /// Takes the note back.
 pub(super) fn not_raised() -> Document {
     doc! { "$unset": { "lockhouse.raised_to": "" } }
