@@ -116,6 +116,10 @@ impl<B: Backend> Supervisor<B> {
             let next = self.fencing.waiting.borrow_mut().pop_first();
             let Some((key, replies)) = next else { break };
             let made = self.make_slots_of(&key, replies.len() as u64).await;
+            if made.is_err() {
+                // Nothing begins after a transaction that was given up: its session goes, and aborts it.
+                self.fencing.turn.lock().await.take();
+            }
             for reply in replies {
                 let _ = reply.send(match &made {
                     Ok(()) => Ok(()),
