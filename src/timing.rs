@@ -31,7 +31,8 @@ pub struct LeaseTiming {
     pub refresh_interval: Duration,
     /// After how many refresh intervals without a heartbeat a lease is stale. At least 3.
     pub stale_multiplier: u32,
-    /// The first sleep of a poller (a drain, a waiter).
+    /// The first sleep of a poller (a drain, a waiter). Where the store tells nobody of what changes, as a standalone
+    /// MongoDB does not, a drain keeps to it for its first 30 seconds, unless a look takes more than a quarter of it.
     pub poll_initial: Duration,
     /// The longest sleep of a poller.
     pub poll_max: Duration,

@@ -21,6 +21,7 @@ use crate::lease::rules::Rule;
 use crate::lease::state::LeaseCell;
 use crate::lease::status::{LeaseInfo, LeaseState, as_millis};
 use crate::lease::supervisor::Supervisor;
+use crate::lease::watch::Watch;
 
 /// Who a draining fsck waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -59,9 +60,17 @@ struct Drain<P> {
     turned_away: BTreeSet<String>,
     /// Fence documents of others stand.
     fences: bool,
+    /// How long the last look took.
+    looked_for: Duration,
     pause: Duration,
     changes: Option<Changes>,
 }
+
+/// How long a drain that nobody tells of a departure looks at its first pace. It is one program, the writers that left
+/// wait for its end, and most drains are over by then.
+const EAGER: Duration = Duration::from_secs(30);
+/// Its pauses are so many times as long as a look takes, at least.
+const IDLE_SHARE: u32 = 4;
 
 /// From how many writers on most looks only count them.
 #[cfg(not(test))]
@@ -99,7 +108,9 @@ impl<B: Backend> Supervisor<B> {
         let first = look.writers.iter().map(|record| (record.id.clone(), self.info(record))).collect();
         let (watch, pause) = (PulseWatch::new(), self.timing.poll_initial);
         let turned_away = BTreeSet::new();
-        let mut drain = Drain { began, give_up, first, watch, turned_away, fences: false, pause, changes: None };
+        let looked_for = self.clock.now().since(began);
+        let mut drain =
+            Drain { began, give_up, first, watch, turned_away, fences: false, looked_for, pause, changes: None };
         loop {
             let replied = self.clock.now();
             self.note(&mut drain, &look, replied);
@@ -120,9 +131,20 @@ impl<B: Backend> Supervisor<B> {
                 return Err(DrainTimeout { store, budget: request.drain_budget, writers }.into());
             }
             let listed = listed(&left);
-            self.nap(&mut drain.pause, &mut drain.changes, give_up).await;
+            self.rest(&mut drain, give_up).await;
             self.count_down(attempt, cell, &mut drain, listed, request, replied).await?;
+            let asked = self.clock.now();
             (generation, look) = self.look(attempt, cell, give_up, Detail::Lean).await?;
+            drain.looked_for = self.clock.now().since(asked);
+        }
+    }
+
+    /// Sleeps until the next look is due, or something has changed.
+    async fn rest(&self, drain: &mut Drain<B::Pulse>, at_most: Moment) {
+        self.nap(&mut drain.pause, &mut drain.changes, at_most).await;
+        let told = self.watch == Watch::Never || drain.changes.as_ref().is_some_and(Changes::are_told);
+        if !told && self.clock.now().since(drain.began) < EAGER {
+            drain.pause = drain.pause.min((drain.looked_for * IDLE_SHARE).max(self.timing.poll_initial));
         }
     }
 
@@ -142,14 +164,17 @@ impl<B: Backend> Supervisor<B> {
         while listed.len() >= CROWD && self.clock.now() < due {
             self.still_held(cell)?;
             let (lease, session) = attempt.parts();
+            let asked = self.clock.now();
             match self.call(self.backend.writer_ids(session, &lease.key)).await {
                 Ok(standing) => listed.retain(|writer| standing.contains(&writer.id)),
                 // The whole look meets the same trouble, and deals with it.
                 Err(_) => return Ok(()),
             }
-            self.report(drain, &listed, request, self.clock.now());
+            let replied = self.clock.now();
+            drain.looked_for = replied.since(asked);
+            self.report(drain, &listed, request, replied);
             if listed.len() >= CROWD {
-                self.nap(&mut drain.pause, &mut drain.changes, due).await;
+                self.rest(drain, due).await;
             }
         }
         Ok(())

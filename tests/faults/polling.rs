@@ -1,5 +1,6 @@
 //! What waiting costs the server: one small command a poll, and no more polls than the backoff promises.
 
+use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use lockhouse::{ErrorKind, LeaseTiming, Watch};
@@ -83,4 +84,29 @@ async fn a_drain_looks_at_the_pace_that_was_promised() {
     let most = at_most(elapsed);
     assert!((4..=most).contains(&looks), "{looks} of {most} in {elapsed:?}");
     writer.release().await.unwrap();
+}
+
+/// A standalone tells nobody who leaves, so a drain keeps to its first pace while it is young.
+#[tokio::test]
+async fn a_young_drain_that_nobody_tells_does_not_slow_down() {
+    let database = Server::Standalone.database();
+    let holder = first(&database.uri(), "the holder").await;
+    let proxy = database.proxy();
+    let connecting = || builder(&database.uri_through(&proxy)).timing(TIMING).connect();
+    let fsck = eventually(BOUND, "to connect", connecting).await;
+    fsck.acquire_fsck().await.unwrap().release().await.unwrap();
+    let writer = holder.acquire_writer().await.unwrap();
+    proxy.forget_commands();
+    let start = Instant::now();
+    let drain = tokio::spawn(fsck.acquire_fsck().drain_budget(BOUND).into_future());
+    eventually(BOUND, "to look more often than one that slows down", || async {
+        let (looks, fewer) = (proxy.count("aggregate"), at_most(start.elapsed()));
+        if looks > fewer { Ok(()) } else { Err((looks, fewer)) }
+    })
+    .await;
+    // Each pause is at least half of the first one.
+    let (looks, elapsed) = (proxy.count("aggregate"), start.elapsed());
+    assert!(looks as f64 <= elapsed.div_duration_f64(TIMING.poll_initial / 2) + 2.0, "{looks} in {elapsed:?}");
+    writer.release().await.unwrap();
+    soon(drain).await.unwrap().unwrap().release().await.unwrap();
 }
