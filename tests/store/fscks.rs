@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockhouse::Coordinator;
-use lockhouse::owner::{Phase, Role};
+use lockhouse::owner::{Phase, Role, Store};
 
 use crate::support::poll::eventually;
 use crate::{PATIENCE, Place, numbers, open, row, schema, stream};
@@ -42,6 +42,39 @@ async fn an_fsck_makes_the_owner_pause_and_nothing_is_lost_or_refused() {
         if store.role() == Role::Owner { Ok(()) } else { Err(store.status()) }
     })
     .await;
+    store.close().await.unwrap();
+}
+
+/// What an owner wrote directly between two fscks is no gap in what it published around them.
+#[tokio::test]
+async fn direct_writes_between_two_fscks_keep_nothing_waiting() {
+    let place = Place::new();
+    // Nothing but what is published makes the owner look at its spool.
+    let store = Store::open(place.path()).poll(Duration::from_secs(3600)).await.unwrap();
+    let checker = Coordinator::connect(place.path().to_str().unwrap()).await.unwrap();
+    let incoming = place.0.path().join("records.spool/incoming");
+    for n in [1, 3, 5] {
+        let fsck = tokio::time::timeout(PATIENCE, checker.acquire_fsck().into_future()).await.unwrap().unwrap();
+        let writing = tokio::spawn({
+            let store = store.clone();
+            async move { store.append(&stream("s"), &schema(), vec![row("a", n)]).await }
+        });
+        eventually(PATIENCE, "the batch in the spool", || async {
+            match std::fs::read_dir(&incoming).map_or(0, Iterator::count) {
+                1 => Ok(()),
+                others => Err(others),
+            }
+        })
+        .await;
+        fsck.release().await.unwrap();
+        tokio::time::timeout(PATIENCE, writing).await.expect("no wait for what is there").unwrap().unwrap();
+        eventually(PATIENCE, "to own it again", || async {
+            if store.role() == Role::Owner { Ok(()) } else { Err(store.status()) }
+        })
+        .await;
+        store.append(&stream("s"), &schema(), vec![row("a", n + 1)]).await.unwrap();
+    }
+    assert_eq!(numbers(&store, "s", "a").await, (1..=6).collect::<Vec<_>>());
     store.close().await.unwrap();
 }
 

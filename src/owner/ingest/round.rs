@@ -123,7 +123,11 @@ impl Ingestor {
         self.look_up(&listed, work.target)?;
         let mut plan = spool::plan(&listed.batches, &self.last);
         if !plan.gaps.is_empty() {
-            // A listing that is read while others rename may miss what was there before.
+            // What is missing may have been applied without this ingestor: directly, or by somebody below an fsck.
+            for gap in &plan.gaps {
+                self.last.remove(&gap.instance);
+            }
+            // And a listing that is read while others rename may miss what was there before.
             listed.merge(Listed::of(self.names(work.directories)?));
             self.look_up(&listed, work.target)?;
             plan = spool::plan(&listed.batches, &self.last);
