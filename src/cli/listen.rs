@@ -44,7 +44,7 @@ impl ServeArgs {
     }
 }
 
-/// What a command under a lease takes.
+/// What a command under a lease takes, and whoever owns a store.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ListenArgs {
     /// Answers over HTTP meanwhile: health, readiness, metrics, status, events, and a page. See `lockhouse serve`.
@@ -154,7 +154,7 @@ impl Listening {
     }
 }
 
-/// The service beside a command under a lease.
+/// The service beside a command under a lease, or beside an owner.
 pub(crate) struct Beside {
     listening: Listening,
     connected: watch::Sender<Option<Coordinator>>,

@@ -95,7 +95,8 @@ impl AcquireExclusive {
     async fn acquire(self) -> Result<Exclusive> {
         let give_up = SystemClock.now() + self.wait;
         let candidate = Candidate::allowing(&self.path, self.build.clone(), &self.file_systems)?;
-        let coordinator = self.connect(&candidate.name).await?;
+        let given = self.coordinator.as_ref();
+        let coordinator = connected(given, &self.path, &self.file_systems, &candidate.name).await?;
         if !candidate.store.layout().exists() {
             init(&coordinator).await?;
         }
@@ -112,20 +113,6 @@ impl AcquireExclusive {
         lock.check()?;
         lock.update(|state| state.phase = Phase::Ready);
         Ok(Exclusive { lease, coordinator, lock })
-    }
-
-    async fn connect(&self, name: &StoreName) -> Result<Coordinator> {
-        match &self.coordinator {
-            Some(coordinator) if coordinator.store() == name => Ok(coordinator.clone()),
-            Some(coordinator) => {
-                Err(Error::invalid_at(name, format!("the coordinator is one of the store {}", coordinator.store())))
-            }
-            None => {
-                let builder = CoordinatorBuilder::new(Target::Url(StoreUrl::Local(self.path.clone())));
-                let builder = self.file_systems.iter().fold(builder, CoordinatorBuilder::allow_file_system);
-                builder.connect().await
-            }
-        }
     }
 
     async fn lease(&self, coordinator: &Coordinator, wait: Duration) -> Result<WriterLease> {
@@ -160,6 +147,25 @@ impl IntoFuture for AcquireExclusive {
 
 fn left(give_up: Moment) -> Option<Duration> {
     Some(give_up.since(SystemClock.now())).filter(|left| !left.is_zero())
+}
+
+/// The coordinator that was given, if it is one of this store, or one of its own.
+pub(super) async fn connected(
+    given: Option<&Coordinator>,
+    path: &Path,
+    file_systems: &[String],
+    name: &StoreName,
+) -> Result<Coordinator> {
+    match given {
+        Some(coordinator) if coordinator.store() == name => Ok(coordinator.clone()),
+        Some(coordinator) => {
+            Err(Error::invalid_at(name, format!("the coordinator is one of the store {}", coordinator.store())))
+        }
+        None => {
+            let builder = CoordinatorBuilder::new(Target::Url(StoreUrl::Local(path.to_owned())));
+            file_systems.iter().fold(builder, CoordinatorBuilder::allow_file_system).connect().await
+        }
+    }
 }
 
 /// Makes the layout. Of two that do it at once, one is told to come again.

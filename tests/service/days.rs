@@ -10,7 +10,6 @@ use crate::client::{Listener, get, try_with};
 use crate::program::{FOR_LONG, Running, Store, UNTIL_EOF, program};
 use crate::served::{address, listening, serve_on, until};
 use crate::support::mongod::{Mongod, Options};
-use crate::support::poll::eventually_blocking;
 
 fn command(server: &Mongod, user: &str) -> std::process::Command {
     let mut command = program(["serve"]);
@@ -189,34 +188,4 @@ fn a_writer_that_is_killed_is_seen_within_its_stale_age() {
     // What the page says to type mends it.
     store.run(["prune", &id]).assert(0);
     until(address, "/readyz", "to be ready again", |answer| answer.code == 200);
-}
-
-#[test]
-fn the_owner_of_a_local_store_is_shown() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("data");
-    let command = |words: &[&str]| {
-        let mut command = program(words);
-        command.env("LOCKHOUSE_STORE", &path);
-        command
-    };
-    Running::start(command(&["init"])).finish().assert(0);
-    let (serve, address) = listening(command(&["serve"]));
-    let none = until(address, "/", "no owner", |page| page.body.contains("Nobody owns the store."));
-    assert!(none.body.contains("data-phase=\"open\""));
-    assert_eq!(get(address, "/metrics").metric("lockhouse_owner"), 0.0);
-    let mut owner =
-        Running::start(command(&[&["owner", "hold", "--build", "build <7>", "--"][..], &UNTIL_EOF].concat()));
-    owner.until_out("started");
-    let page = until(address, "/", "the owner", |page| page.body.contains("build &lt;7&gt;"));
-    assert!(page.body.contains("the kernel knows that it lives"), "{page:?}");
-    assert_eq!(get(address, "/metrics").metric("lockhouse_owner"), 1.0);
-    assert_eq!(get(address, "/v1/status").json()["owner"]["build"], "build <7>");
-    owner.finish().assert(0);
-    eventually_blocking(Duration::from_secs(20), "no owner again", || {
-        let page = get(address, "/").body;
-        if page.contains("Nobody owns the store.") { Ok(()) } else { Err(page) }
-    });
-    serve.signal(Signal::SIGTERM);
-    serve.finish().assert(0);
 }

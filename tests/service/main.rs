@@ -8,6 +8,7 @@
 //! - `page`: what the HTML says, and that everything in it is escaped.
 //! - `colours`: the contrast of every pair of colours.
 //! - `days`: servers that go away, ports that are taken, signals, users who may only read.
+//! - `owners`: a local store's owner, shown and answering for itself; its spool.
 //! - `probes`: `serve --check` and `token`, for containers without a shell.
 //! - `browser`: the page in headless Chromium.
 //! - `client`, `served`, `chromium`: what they are made of.
@@ -21,6 +22,7 @@ mod colours;
 mod crowds;
 mod days;
 mod events;
+mod owners;
 mod page;
 mod probes;
 #[path = "../program/program.rs"]

@@ -55,6 +55,10 @@ pub(crate) struct ServeArgs {
     /// What happens to a producer whose batch cannot be applied.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Poison::Pass)]
     pub(crate) on_poison: Poison,
+
+    #[cfg(feature = "service")]
+    #[command(flatten)]
+    pub(crate) listen: super::super::listen::ListenArgs,
 }
 
 /// `--on-poison`.

@@ -12,6 +12,10 @@ use super::args::ServeArgs;
 
 /// Owns the store, or stands by, until a signal comes.
 pub(super) async fn serve(context: &mut Context, args: ServeArgs) -> Result<i32, Failure> {
+    #[cfg(feature = "service")]
+    {
+        context.beside = super::super::listen::Beside::start(context, &args.listen)?;
+    }
     // Below a `run` it would be waited for by every fsck, and wait for each.
     if let Around::Run(coordinator, lease) = around(&context.global, &context.console).await? {
         return Err(waits_for_itself(coordinator.store(), &lease));

@@ -93,6 +93,12 @@ impl Writing {
             for kind in &global.allow_filesystem {
                 opening = opening.allow_file_system(kind);
             }
+            #[cfg(feature = "service")]
+            if let Some(beside) = &context.beside {
+                let connected = store::open(&global, &console, None).await?;
+                beside.connected(&connected.coordinator);
+                opening = opening.coordinator(&connected.coordinator);
+            }
             if let Around::Fsck(owner) = &around {
                 opening = opening.under_fsck(owner);
             }

@@ -20,7 +20,6 @@ use super::permit::{EnclosingFsck, Permits};
 use crate::backend::local::layout::Layout;
 use crate::backend::local::trouble::Trouble;
 use crate::clock::{Clock, SystemClock, within};
-use crate::connect::{CoordinatorBuilder, Target as On};
 use crate::coordinator::Coordinator;
 use crate::error::{Error, Locked, Result};
 use crate::lease::GateOptions;
@@ -29,7 +28,6 @@ use crate::owner::exclusive;
 use crate::owner::lock::OwnerLock;
 use crate::owner::state::{self, Ownership, Phase};
 use crate::owner::takeover::Takeover;
-use crate::store_url::StoreUrl;
 
 /// How often it is looked how far a starting owner is, and how far one is that was ready.
 const LOOK_SOON: Duration = Duration::from_millis(10);
@@ -110,16 +108,15 @@ impl<O: Opener> Life<O> {
         self.core.place(|position| *position = Position { settled: true, ..Position::unsettled() });
         closing::ingest_the_rest(&self.core, self.takeover.candidate(), &permits).await;
         if let Permits::Gate(gate) = &permits {
-            gate.coordinator().shutdown().await;
+            self.end(gate.coordinator()).await;
         }
     }
 
     /// Makes the store where there is none, and what its writes are allowed by.
     async fn permits(&self) -> Result<Permits> {
         let options = &self.core.options;
-        let builder = CoordinatorBuilder::new(On::Url(StoreUrl::Local(options.path.clone())));
-        let builder = options.file_systems.iter().fold(builder, CoordinatorBuilder::allow_file_system);
-        let coordinator: Coordinator = builder.connect().await?;
+        let given = options.coordinator.as_ref();
+        let coordinator = exclusive::connected(given, &options.path, &options.file_systems, &self.core.name).await?;
         let path = self.core.path.layout();
         let layout =
             Layout::read(&self.core.path).trouble("reading", &path).map_err(|error| error.at(&self.core.name))?;
@@ -127,11 +124,18 @@ impl<O: Opener> Life<O> {
             exclusive::init(&coordinator).await?;
         }
         if let Some(owner) = &options.under {
-            coordinator.shutdown().await;
+            self.end(&coordinator).await;
             return Ok(Permits::Fsck(EnclosingFsck { store: self.core.path.clone(), owner: owner.clone() }));
         }
         let label = options.label.clone().unwrap_or_else(|| LABEL.to_owned());
         Ok(Permits::Gate(coordinator.gate(GateOptions { label: Some(label), ..GateOptions::default() })))
+    }
+
+    /// Waits until nothing is held any more. A coordinator that was given has other uses.
+    async fn end(&self, coordinator: &Coordinator) {
+        if self.core.options.coordinator.is_none() {
+            coordinator.shutdown().await;
+        }
     }
 
     /// There is no way to open the store; answers whoever asks until the last handle is gone.

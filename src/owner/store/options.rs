@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 
 use super::opener::{Opener, Sqlite};
 use super::{Store, registry};
+use crate::coordinator::Coordinator;
 use crate::error::Result;
 use crate::owner::ingest::OnPoison;
 use crate::spool::Formats;
@@ -37,6 +38,7 @@ pub struct OpenStore<O: Opener = Sqlite> {
     pub(super) poll: Duration,
     pub(super) on_poison: OnPoison,
     pub(super) file_systems: Vec<String>,
+    pub(super) coordinator: Option<Coordinator>,
     pub(super) under: Option<String>,
 }
 
@@ -54,6 +56,7 @@ impl OpenStore<Sqlite> {
             poll: POLL,
             on_poison: OnPoison::default(),
             file_systems: Vec::new(),
+            coordinator: None,
             under: None,
         }
     }
@@ -74,6 +77,7 @@ impl<O: Opener> OpenStore<O> {
             poll: self.poll,
             on_poison: self.on_poison,
             file_systems: self.file_systems,
+            coordinator: self.coordinator,
             under: self.under,
         }
     }
@@ -130,6 +134,14 @@ impl<O: Opener> OpenStore<O> {
     /// As [`CoordinatorBuilder::allow_file_system`](crate::CoordinatorBuilder::allow_file_system).
     pub fn allow_file_system(mut self, kind: impl Into<String>) -> Self {
         self.file_systems.push(kind.into());
+        self
+    }
+
+    /// Holds the owner's writer lease through this coordinator, which must be on the same store, instead of one of its own:
+    /// for a program that shows what it holds. The coordinator stays when the store is closed; it gives the lease back
+    /// then without being waited for.
+    pub fn coordinator(mut self, coordinator: &Coordinator) -> Self {
+        self.coordinator = Some(coordinator.clone());
         self
     }
 
