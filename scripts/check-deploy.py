@@ -2,11 +2,12 @@
 
     check-deploy.py DEPLOY RULES
 
-Writes the queries of the dashboard to RULES, as rules that promtool can check.
+DEPLOY lies beside Cargo.toml, whose version the image has, and docker-compose.yml. Writes the queries of the dashboard to RULES, as rules that promtool can check.
 """
 
 import json
 import pathlib
+import re
 import sys
 
 import yaml
@@ -97,6 +98,19 @@ for pod in values(objects, "containers"):
 for job in of_kind("CronJob"):
     expect(job["spec"].get("concurrencyPolicy") == "Forbid", "the CronJob may run twice at once")
     expect("startingDeadlineSeconds" in job["spec"], "the CronJob may start at any time")
+
+# One image everywhere, with the program's version: the default of the example, and what the manifests run or copy from.
+version = re.search(r'^version = "(.+)"$', (deploy / "../Cargo.toml").read_text(), re.MULTILINE)[1]
+public = f"ghcr.io/lockhouse/lockhouse:{version}"
+named = {"docker-compose.yml": set(), "deploy/kubernetes": set()}
+for service in documents(deploy / "../docker-compose.yml")[0]["services"].values():
+    variable, _, default = service["image"].removeprefix("${").removesuffix("}").partition(":-")
+    expect(variable in ("LOCKHOUSE_IMAGE", "MONGO_IMAGE") and default, f"the image {service['image']} is no variable with a default")
+    named["docker-compose.yml"] |= {default} if variable == "LOCKHOUSE_IMAGE" else set()
+for path in (deploy / "kubernetes").glob("*.yaml"):
+    named["deploy/kubernetes"] |= set(re.findall(r"[^\s=]*\blockhouse:[0-9][^\s]*", path.read_text()))
+for where, images in named.items():
+    expect(images == {public}, f"{where} names the image {', '.join(sorted(images)) or 'nowhere'}, and not {public}")
 
 # The dashboard.
 dashboard = json.loads((deploy / "grafana/dashboard.json").read_text())
