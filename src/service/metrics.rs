@@ -179,12 +179,17 @@ fn store(families: &mut Families, look: &Look) {
     if status.backend == "local" {
         let owner = status.owner.as_ref();
         families.gauge("owner", "Whether the local store has an owner.", f64::from(u8::from(owner.is_some())));
-        let number = |name: &str| owner.and_then(|owner| owner[name].as_u64());
+        // An owner without a spool of its own to look at may tell of one all the same.
+        let number = |name: &str| status.spool.as_ref().or(owner).and_then(|told| told[name].as_u64());
         if let Some(backlog) = number("backlog") {
             families.gauge("spool_backlog_batches", "Batches that wait for the owner.", backlog as f64);
         }
         if let Some(failed) = number("failed") {
             families.gauge("spool_failed_batches", "Batches that could not be applied.", failed as f64);
+        }
+        if status.spool.is_some() {
+            let help = "Time since the oldest batch that waits for the owner was published; 0 when none does.";
+            families.gauge("spool_ingest_lag_seconds", help, look.lag().as_secs_f64());
         }
     }
 }

@@ -18,11 +18,12 @@
 //!
 //! # Map
 //!
-//! `watch` looks, `news` tells two looks apart, `events` keeps what happened, `timeline` the last hour. `ready`,
+//! `watch` looks, `local` beside the leases, `news` tells two looks apart, `events` keeps what happened, `timeline` the last hour. `ready`,
 //! `metrics`, `status` and `page` answer. `access` decides who may ask; `serve` accepts connections, with limits.
 
 mod access;
 mod events;
+mod local;
 mod metrics;
 mod news;
 mod page;

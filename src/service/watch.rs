@@ -1,7 +1,6 @@
 //! The watcher: one task that looks at the store, one that asks the supervisor for a sign of life, one that hears what
 //! happens to the coordinator's own leases. What they saw last is all that requests read.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -15,9 +14,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Options;
 use super::events::Log;
+use super::local::{self, Oldest};
 use super::news;
 use super::timeline::Timeline;
-use crate::clock::{Clock, Moment, SystemClock};
+use crate::clock::{Clock, Moment, SystemClock, wall};
 use crate::{Coordinator, Error, HistoryEntry, LeaseKind, LeaseState, Measures, Result, Status, StoreName};
 
 /// How often the supervisor is asked for a sign of life.
@@ -59,6 +59,8 @@ pub(crate) struct Tally {
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) status: Status,
+    /// Of the batches that wait in a local store's spool.
+    pub(crate) oldest: Option<Oldest>,
     pub(crate) answered: Moment,
     pub(crate) took: Duration,
     /// From then on it is old.
@@ -68,7 +70,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    fn new(status: Status, answered: Moment, took: Duration, pause: Duration) -> Look {
+    fn new(status: Status, oldest: Option<Oldest>, answered: Moment, took: Duration, pause: Duration) -> Look {
         let mut writers = Tally::default();
         for writer in &status.writers {
             match writer.state {
@@ -77,7 +79,8 @@ impl Look {
                 LeaseState::Malformed => writers.malformed += 1,
             }
         }
-        Look { status, answered, took, old_from: answered + pause * 3 + GRACE, writers, json: OnceLock::new() }
+        let old_from = answered + pause * 3 + GRACE;
+        Look { status, oldest, answered, took, old_from, writers, json: OnceLock::new() }
     }
 
     /// The JSON of the status, made once for all who ask.
@@ -92,6 +95,11 @@ impl Look {
 
     pub(crate) fn age(&self) -> Duration {
         now().since(self.answered)
+    }
+
+    /// How long the oldest batch in the spool has been waiting.
+    pub(crate) fn lag(&self) -> Duration {
+        self.oldest.as_ref().map_or(Duration::ZERO, |oldest| oldest.waited + self.age())
     }
 
     pub(crate) fn is_old(&self) -> bool {
@@ -264,9 +272,12 @@ async fn look_at_store(watched: &Watched, coordinator: &Coordinator, options: &O
         let pause = options.every.max(BREATH).max(took * (SHARE - 1));
         let seen = match looked {
             Ok(mut status) => {
-                status.owner = owner(options.path.clone()).await;
+                let beside = local::look(options.path.clone()).await;
+                (status.owner, status.spool) = (beside.owner, beside.spool);
+                let known = before.look.as_ref().and_then(|look| look.oldest.as_ref());
+                let oldest = beside.oldest.map(|oldest| Oldest::new(oldest, known, wall(), answered));
                 let history = trail.read(coordinator, &status, &before.history).await;
-                let look = Some(Arc::new(Look::new(status, answered, took, pause)));
+                let look = Some(Arc::new(Look::new(status, oldest, answered, took, pause)));
                 Seen { look, trouble: None, history, connected: true }
             }
             // It is not the store that is gone.
@@ -278,21 +289,6 @@ async fn look_at_store(watched: &Watched, coordinator: &Coordinator, options: &O
             () = sleep(pause) => {}
             () = watched.nudged.notified() => sleep(BREATH.max(took * (SHARE - 1))).await,
         }
-    }
-}
-
-/// The owner of a local store. A file system that hangs holds up a thread for that, and the look, but no request.
-async fn owner(path: Option<PathBuf>) -> Option<Value> {
-    #[cfg(feature = "local")]
-    {
-        let path = path?;
-        let read = tokio::task::spawn_blocking(move || crate::owner::read_state(path)).await;
-        Some(json!(read.ok()?.ok()?)).filter(|owner| !owner.is_null())
-    }
-    #[cfg(not(feature = "local"))]
-    {
-        drop(path);
-        None
     }
 }
 

@@ -21,6 +21,9 @@ const SUFFIXES: u32 = 1000;
 /// The longest name that a file system takes, in bytes.
 pub(super) const LONGEST_NAME: usize = 255;
 
+/// How a directory is opened. A link in its place is not followed.
+const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// One directory, open.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -99,8 +102,7 @@ impl Directories {
 
 impl Directory {
     fn open(path: PathBuf, store: &StoreName) -> Result<Directory> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(&path, flags, Mode::empty()).map_err(io::Error::from);
+        let opened = rustix::fs::open(&path, OPEN, Mode::empty()).map_err(io::Error::from);
         let fd = opened.trouble("opening", &path).map_err(|error| error.at(store))?;
         let stat = rustix::fs::fstat(&fd).map_err(io::Error::from);
         let stat = stat.trouble("looking at", &path).map_err(|error| error.at(store))?;
@@ -174,6 +176,11 @@ impl Directory {
             removed => removed,
         }
     }
+}
+
+/// The names in the directory that has this path, whosever it is, for looking alone.
+pub(super) fn names_at(path: &Path) -> io::Result<Vec<OsString>> {
+    names(rustix::fs::open(path, OPEN, Mode::empty())?)
 }
 
 /// The names in an open directory.

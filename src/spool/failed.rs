@@ -36,6 +36,12 @@ pub struct FailedFile {
     pub reason: Option<Reason>,
 }
 
+/// How many of these names are no reasons of others.
+pub(super) fn count(names: &[OsString]) -> u64 {
+    let reasons: HashSet<OsString> = names.iter().map(|name| beside(name)).collect();
+    names.iter().filter(|name| *name != UNFINISHED_REASON && !reasons.contains(*name)).count() as u64
+}
+
 /// What lies in the `failed/` of a spool.
 #[derive(Debug, Clone)]
 pub struct FailedFiles {
@@ -71,8 +77,7 @@ impl FailedFiles {
     pub fn count(&self) -> Result<u64> {
         let directories = self.spool.directories()?;
         let names = self.spool.trouble("listing", directories.failed.path(), directories.failed.names())?;
-        let reasons: HashSet<OsString> = names.iter().map(|name| beside(name)).collect();
-        Ok(names.iter().filter(|name| *name != UNFINISHED_REASON && !reasons.contains(*name)).count() as u64)
+        Ok(count(&names))
     }
 
     /// One of them, by its name or by the id of its batch. `None`: there is none.

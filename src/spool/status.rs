@@ -1,13 +1,17 @@
 //! What a look at a spool shows. It makes nothing, not even a directory.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use super::failed::FailedFiles;
+use super::directories;
+use super::failed::{self, FailedFiles};
+use super::listing::Listed;
 use super::open::Spool;
 use crate::backend::local::path::StorePath;
+use crate::backend::local::trouble::Trouble;
 use crate::error::Result;
 
 /// What lies in a spool.
@@ -29,6 +33,35 @@ pub struct SpoolStatus {
 
 fn shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
+}
+
+impl SpoolStatus {
+    /// What lies in the spool of the store at `path`, by the names in two directories: for whoever looks often, or may only
+    /// read. Nothing else is opened, and nothing synced. `None`: it has no spool.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for what is no path of a store; those of reading the directories.
+    pub fn look(path: &Path) -> Result<Option<SpoolStatus>> {
+        let store = StorePath::resolve(path)?;
+        let dir = store.spool();
+        let names = |part: &str| match directories::names_at(&dir.join(part)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            names => names.map(Some).trouble("listing", &dir.join(part)).map_err(|error| error.at(&store.display())),
+        };
+        let (Some(incoming), Some(failed)) = (names("incoming")?, names("failed")?) else { return Ok(None) };
+        Ok(Some(SpoolStatus::of(dir, &Listed::of(incoming), failed::count(&failed))))
+    }
+
+    fn of(dir: PathBuf, incoming: &Listed, failed: u64) -> SpoolStatus {
+        let oldest = incoming.batches.iter().map(|batch| batch.created_ns()).min();
+        SpoolStatus {
+            dir,
+            backlog: (incoming.batches.len() + incoming.strange.len()) as u64,
+            failed,
+            oldest: oldest.and_then(|ns| Timestamp::from_nanosecond(i128::from(ns)).ok()),
+        }
+    }
 }
 
 impl Spool {
@@ -54,13 +87,7 @@ impl Spool {
     /// Those of reading its directories.
     pub fn status(&self) -> Result<SpoolStatus> {
         let listed = self.listed()?;
-        let oldest = listed.batches.iter().map(|batch| batch.created_ns()).min();
-        Ok(SpoolStatus {
-            dir: self.path(),
-            backlog: (listed.batches.len() + listed.strange.len()) as u64,
-            failed: FailedFiles::of(self).count()?,
-            oldest: oldest.and_then(|ns| Timestamp::from_nanosecond(i128::from(ns)).ok()),
-        })
+        Ok(SpoolStatus::of(self.path(), &listed, FailedFiles::of(self).count()?))
     }
 
     /// The ids of the batches that wait, in no order that means anything.

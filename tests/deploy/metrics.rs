@@ -1,13 +1,10 @@
 //! Each metric that an alert or the dashboard names is in `/metrics` of a real process, in the state that it tells of.
 
-use std::fs;
-
 use nix::sys::signal::Signal;
 
 use crate::names::{Names, missing, named};
-use crate::program::{FOR_LONG, Running, Store, UNTIL_EOF, program};
-use crate::support::poll::eventually_blocking;
-use crate::{PATIENCE, address, deployed, until};
+use crate::program::{Running, Store, UNTIL_EOF, program};
+use crate::{address, deployed, until};
 
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
@@ -47,13 +44,10 @@ fn owner(there: &mut Names) {
         command.env("LOCKHOUSE_STORE", &path);
         command
     };
-    Running::start(on(&["init"])).finish().assert(0);
-    let mut owner = Running::start(on(&[&["owner", "hold", "--"][..], &FOR_LONG].concat()));
-    owner.until_out("started");
-    let state = directory.path().join("p.owner.json");
-    eventually_blocking(PATIENCE, "the owner's state", || fs::metadata(&state).map(drop));
+    let mut owner = Running::start(on(&["owner", "serve"]));
+    owner.until_err("owns the store");
     let mut serve = Running::start(on(&["serve", "--listen", "127.0.0.1:0"]));
-    note(there, &mut serve, "lockhouse_spool_failed_batches");
+    note(there, &mut serve, "lockhouse_spool_ingest_lag_seconds");
     serve.signal(Signal::SIGTERM);
     serve.finish().assert(0);
     owner.signal(Signal::SIGTERM);

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -158,4 +158,60 @@ fn a_command_that_owns_the_store_has_a_service_beside_it() {
     assert_eq!(metrics.metric("lockhouse_owner"), 1.0);
     hold.finish().assert(0);
     assert!(try_with(address, "/healthz", &[]).is_err());
+}
+
+#[test]
+fn batches_that_wait_or_failed_are_told_with_or_without_an_owner() {
+    let store = Local::new();
+    let mut owner = store.serve();
+    let (serve, address) = listening(store.command(&["serve"]));
+    let nothing =
+        until(address, "/metrics", "the spool", |answer| answer.metric("lockhouse_spool_backlog_batches") == 0.0);
+    assert_eq!(nothing.metric("lockhouse_spool_ingest_lag_seconds"), 0.0);
+    assert_eq!(nothing.metric("lockhouse_spool_failed_batches"), 0.0);
+    owner.signal(Signal::SIGSTOP);
+    let begin = Instant::now();
+    store.append(&["--no-wait"]).assert(0);
+    store.append(&["--no-wait"]).assert(0);
+    let waits = |answer: &Answer| answer.metric("lockhouse_spool_backlog_batches") == 2.0;
+    until(address, "/metrics", "what waits", waits);
+    owner.kill();
+    // It grows with the time, whoever owns the store.
+    let lag = |answer: &Answer| answer.metric("lockhouse_spool_ingest_lag_seconds");
+    let metrics = until(address, "/metrics", "the lag", |answer| lag(answer) > 2.0);
+    assert!(lag(&metrics) <= begin.elapsed().as_secs_f64() && waits(&metrics), "{metrics:?}");
+    let page = until(address, "/", "no owner", |page| page.body.contains("Nobody owns the store."));
+    assert!(page.body.contains("the oldest waits"), "{page:?}");
+    let told = get(address, "/v1/status").json();
+    assert_eq!(told["spool"]["backlog"], 2);
+    assert_eq!(told["spool"], store.run(&["status", "--json"]).json()["spool"], "as the program tells it");
+    // Somebody applies it.
+    store.run(&["owner", "ingest", "--wait=20s"]).assert(0);
+    until(address, "/metrics", "no lag", |answer| lag(answer) == 0.0);
+    let page = get(address, "/").body;
+    assert!(!page.contains("the oldest waits") && !page.contains("Needs a person"), "{page}");
+    // What nobody can read is there for a person.
+    std::fs::create_dir(store.directory().join("data.spool/failed/what")).unwrap();
+    let failed = |answer: &Answer| answer.metric("lockhouse_spool_failed_batches") == 1.0;
+    assert_eq!(lag(&until(address, "/metrics", "the failure", failed)), 0.0);
+    let page = get(address, "/").body;
+    assert!(
+        page.contains("1 batch</strong> could not be applied") && page.contains("lockhouse owner failed list"),
+        "{page}"
+    );
+    serve.signal(Signal::SIGTERM);
+    serve.finish().assert(0);
+}
+
+#[test]
+fn whoever_watches_makes_no_spool() {
+    let store = Local::new();
+    store.run(&["init"]).assert(0);
+    let (serve, address) = listening(store.command(&["serve"]));
+    let metrics = until(address, "/metrics", "a look", |answer| answer.metric("lockhouse_owner") == 0.0);
+    assert!(metrics.metric("lockhouse_spool_ingest_lag_seconds").is_nan(), "there is no spool");
+    assert!(get(address, "/v1/status").json()["spool"].is_null());
+    assert!(!store.directory().join("data.spool").exists());
+    serve.signal(Signal::SIGTERM);
+    serve.finish().assert(0);
 }

@@ -44,7 +44,8 @@ pub(super) fn needs(view: &View) -> Markup {
     let (_, stuck) = view.seen.needing_a_person();
     let peers = status.writers.iter().any(|writer| writer.state != LeaseState::Fresh && writer.peer);
     let all: usize = status.needing_a_person().count();
-    if all == 0 && status.generation.is_some() {
+    let failed = status.spool.as_ref().and_then(|spool| spool["failed"].as_u64()).unwrap_or_default();
+    if all == 0 && failed == 0 && status.generation.is_some() {
         return html! {};
     }
     html! {
@@ -72,6 +73,10 @@ pub(super) fn needs(view: &View) -> Markup {
                 (command(if peers { "lockhouse prune --peer-is-dead" } else { "lockhouse prune" }))
             } @else if stuck > 0 {
                 p.soft { "It is watched for its whole stale age before it goes; one that lives is spared." }
+            }
+            @if failed > 0 {
+                p { strong { (count(usize::try_from(failed).unwrap_or(usize::MAX), "batch")) } " could not be applied:" }
+                (command("lockhouse owner failed list"))
             }
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn owner(view: &View) -> Markup {
                 Some(owner) => dl {
                     @for (name, field) in [
                         ("phase", "phase"), ("pid", "pid"), ("host", "host"), ("build", "build"), ("since", "startedAt"),
-                        ("batches waiting", "backlog"), ("batches failed", "failed"), ("last error", "lastError"),
+                        ("last error", "lastError"),
                     ] {
                         @if let Some(value) = text(&owner[field]).filter(|value| !value.is_empty()) {
                             div { dt { (name) } dd { bdi { (value) } } }
@@ -35,12 +35,14 @@ pub(super) fn owner(view: &View) -> Markup {
                     }
                 }
             }
-            @if let Some(Value::Object(spool)) = &look.status.spool {
+            @if let Some(spool) = &look.status.spool {
                 h3 { "Spool" }
-                dl {
-                    @for (name, value) in spool {
-                        @if let Some(value) = text(value) { div { dt { (printable(name)) } dd { bdi { (value) } } } }
+                dl.spool {
+                    div { dt { "batches waiting" } dd { (spool["backlog"]) } }
+                    @if look.oldest.is_some() {
+                        div { dt { "the oldest waits" } dd { "for " (duration(look.lag())) } }
                     }
+                    div { dt { "batches failed" } dd { (spool["failed"]) } }
                 }
             }
         }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use crate::LeaseInfo;
 use crate::describe::{brief, printable};
 
-/// `n thing` or `n things`.
+/// `n thing` or `n things`, `n batch` or `n batches`.
 pub(super) fn count(n: usize, thing: &str) -> String {
     let mut digits = n.to_string();
     let mut at = digits.len();
@@ -14,7 +14,8 @@ pub(super) fn count(n: usize, thing: &str) -> String {
         at -= 3;
         digits.insert(at, ',');
     }
-    format!("{digits} {thing}{}", if n == 1 { "" } else { "s" })
+    let plural = if thing.ends_with("ch") { "es" } else { "s" };
+    format!("{digits} {thing}{}", if n == 1 { "" } else { plural })
 }
 
 /// A text of somebody else, in a direction of its own.
@@ -84,5 +85,6 @@ mod tests {
         assert_eq!(count(1, "writer"), "1 writer");
         assert_eq!(count(10_000, "writer"), "10,000 writers");
         assert_eq!(count(1_234_567, "writer"), "1,234,567 writers");
+        assert_eq!(count(2, "batch"), "2 batches");
     }
 }
