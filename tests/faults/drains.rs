@@ -1,18 +1,27 @@
 //! What may happen to an fsck while it drains: it is told, and never granted.
 
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use futures::StreamExt;
 use lockhouse::{Error, LossReason};
-use mongodb::bson::doc;
+use mongodb::bson::{RawDocument, doc};
 
 use crate::common::{
-    BOUND, Server, TIMING, beat, collection, connect, finally_lost, first, generation, leases, locked, soon,
+    BOUND, PATIENT, Server, TIMING, beat, builder, collection, connect, finally_lost, first, generation, leases,
+    locked, soon,
 };
 use crate::support::poll::eventually;
 use crate::support::proxy::Action;
 
 const EVERY: usize = usize::MAX;
+
+/// Whether this turns the phase.
+fn is_grant(body: &RawDocument) -> bool {
+    let yes = |key: &str| body.get_bool(key).unwrap_or(false);
+    (body.get_str("findAndModify").is_ok() && !yes("upsert"))
+        || (body.get_str("update").is_ok() && yes("startTransaction"))
+}
 
 fn why(error: Error) -> LossReason {
     match error {
@@ -91,10 +100,7 @@ async fn a_grant_that_comes_too_late_is_none() {
         let admin = connect(&database.uri_through(&proxy), "admin").await;
         admin.prune_stale_writers().await.unwrap();
         // The phase update hangs for longer than the lease lives, and so do the heartbeats.
-        let is_phase = |body: &mongodb::bson::RawDocument| {
-            body.get_str("findAndModify").is_ok() && !body.get_bool("upsert").unwrap_or(false)
-        };
-        proxy.on_matching(is_phase, Action::HoldRequest, EVERY);
+        proxy.on_matching(is_grant, Action::HoldRequest, EVERY);
         proxy.on_command("update", Action::HoldRequest, EVERY);
         let error = soon(admin.acquire_fsck()).await.map(drop).unwrap_err();
         assert!(matches!(error, Error::LeaseLost(_) | Error::Unavailable(_)), "{server:?}: {error:?}");
@@ -109,6 +115,27 @@ async fn a_grant_that_comes_too_late_is_none() {
         fsck.release().await.unwrap();
         soon(admin.shutdown()).await;
         assert!(leases(&collection).await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_layout_that_another_program_raises_before_the_grant_is_raised_once_more() {
+    for server in [Server::ReplicaSet, Server::Standalone] {
+        let database = server.database();
+        let _other = first(&database.uri(), "other").await;
+        let collection = collection(&database).await;
+        let proxy = database.proxy();
+        let connecting = || builder(&database.uri_through(&proxy)).timing(PATIENT).connect();
+        let admin = eventually(BOUND, "to connect", connecting).await;
+        admin.prune_stale_writers().await.unwrap();
+        proxy.on_matching(is_grant, Action::HoldRequest, 1);
+        let fsck = tokio::spawn(admin.acquire_fsck().into_future());
+        proxy.wait_held(1).await;
+        collection.update_one(doc! { "_id": "layout" }, doc! { "$inc": { "generation": 1 } }).await.unwrap();
+        proxy.release_held().await;
+        let fsck = soon(fsck).await.unwrap().unwrap();
+        assert_eq!((fsck.generation(), generation(&collection).await), (2, 2), "{server:?}");
+        fsck.release().await.unwrap();
     }
 }
 
