@@ -5,6 +5,9 @@ use std::io::{self, Read, Write};
 
 use sha2::{Digest, Sha256};
 
+/// How much goes through at a time.
+pub(super) const BUFFER: usize = 128 << 10;
+
 /// Passes bytes on and digests them, up to a length.
 pub(super) struct Digesting<F> {
     inner: F,

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::batch::NewBatch;
 use super::codec::Format;
-use super::digest::Digesting;
+use super::digest::{BUFFER, Digesting};
 use super::directories::Directories;
 use super::limits::LIMITS;
 use super::manifest::{MANIFEST, MANIFEST_VERSION, Manifest, ManifestEntry, Origin};
@@ -42,6 +42,9 @@ pub(super) fn fill(
     let version = MANIFEST_VERSION;
     filling.finish(&Manifest { version, id: batch.id.clone(), producer, created, schemas, entries })
 }
+
+/// The longest row that room is made for beforehand, in bytes.
+const USUAL_ROW: usize = 4096;
 
 struct Filling<'a> {
     spool: &'a Spool,
@@ -88,9 +91,12 @@ impl Filling<'_> {
         };
         let mut wrong = None;
         let mut unpacked = self.unpacked;
+        let mut longest = 0;
         let mut texts = rows.iter().map_while(|row| {
-            let mut json = Vec::new();
+            // Room for what the format adds, too.
+            let mut json = Vec::with_capacity(longest + 1);
             schema.write(row, &mut json);
+            longest = json.len().clamp(longest, USUAL_ROW);
             unpacked = unpacked.saturating_add(json.len() + 1);
             if unpacked as u64 > LIMITS.unpacked {
                 wrong = Some(format!("its rows have more than {} bytes; make it several batches", LIMITS.unpacked));
@@ -99,7 +105,7 @@ impl Filling<'_> {
         });
         let written = create(&self.into, name).and_then(|file| {
             crash::point("batch-file-created");
-            let mut file = BufWriter::new(Digesting::new(file, LIMITS.file));
+            let mut file = BufWriter::with_capacity(BUFFER, Digesting::new(file, LIMITS.file));
             self.format.encode(&mut texts, &mut file)?;
             let (sha256, file) = file.into_inner().map_err(io::IntoInnerError::into_error)?.finish();
             crash::point("batch-file-written");

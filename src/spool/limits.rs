@@ -29,3 +29,7 @@ pub(crate) const LIMITS: Limits = Limits {
     row: LONGEST_ROW,
     manifest: 1 << 20,
 };
+
+/// What is loaded ahead of its turn, and so lies in memory beside the batch that is applied. A larger one is loaded when
+/// it is its turn.
+pub(crate) const LIMITS_AHEAD: Limits = Limits { file: 128 << 20, unpacked: 128 << 20, ..LIMITS };

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::path::Arg;
 
 use super::codec::{Budget, Formats};
-use super::digest::Digesting;
+use super::digest::{BUFFER, Digesting};
 use super::directories::Directory;
 use super::limits::Limits;
 use super::manifest::{FileOf, MANIFEST, Manifest, ManifestEntry, Task};
@@ -56,6 +56,9 @@ impl LoadError {
 }
 
 type Loaded<T> = Result<T, LoadError>;
+
+/// For so many rows room is made before they are seen.
+const BELIEVED: usize = 1 << 16;
 
 /// Loads the batch of this name.
 pub(crate) fn load(from: &Directory, name: &BatchName, formats: &Formats, limits: &Limits) -> Loaded<Batch> {
@@ -138,8 +141,8 @@ impl Loading<'_> {
         };
         let of = |error| LoadError::of(said.file, error);
         let file = open(&self.directory, said.file, self.limits.file).map_err(of)?;
-        let mut file = BufReader::new(Digesting::new(file, self.limits.file));
-        let mut rows = Vec::new();
+        let mut file = BufReader::with_capacity(BUFFER, Digesting::new(file, self.limits.file));
+        let mut rows = Vec::with_capacity(usize::try_from(said.rows).unwrap_or(usize::MAX).min(BELIEVED));
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let mut take = |json: &[u8]| {
             let number = rows.len() as u64 + 1;

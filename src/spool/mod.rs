@@ -63,9 +63,9 @@ pub use status::SpoolStatus;
 pub use writer::{Caps, NotTaken, Sink, Writer};
 
 pub(crate) use collect::collect;
-pub(crate) use directories::Directories;
+pub(crate) use directories::{Directories, Directory};
 pub(crate) use dispose::{explain, fail, trash};
-pub(crate) use limits::LIMITS;
+pub(crate) use limits::{LIMITS, LIMITS_AHEAD};
 pub(crate) use listing::Listed;
 pub(crate) use load::{LoadError, load};
 pub(crate) use order::{Gaps, plan};

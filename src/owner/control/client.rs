@@ -61,6 +61,25 @@ pub async fn control_ingest(path: impl AsRef<Path>, ids: &[String], wait: bool, 
     response.ingested.ok_or_else(|| strange(&name))
 }
 
+/// Says that a batch waits, and waits itself for no answer: an owner that is busy hears it when it has done what it does.
+///
+/// # Errors
+///
+/// Where nobody hears it now. Nothing depends on it: an owner looks by itself soon.
+pub(in crate::owner) async fn nudge(store: &StorePath, id: &str, timeout: Duration) -> Result<()> {
+    let name = store.display();
+    let line = Request { ids: vec![id.to_owned()], ..Request::new("ingest") }.line();
+    let socket = socket::place(store);
+    let saying = async { connect(&name, &socket).await?.write_all(&line).await.map_err(Trouble::Nobody) };
+    match within(&SystemClock, timeout, saying).await {
+        Some(Ok(())) => Ok(()),
+        Some(Err(Trouble::Refused(error))) => Err(error),
+        Some(Err(Trouble::Nobody(_) | Trouble::Busy)) | None => {
+            Err(Error::unavailable_at(&name, "no owner listens now; it looks at its spool by itself"))
+        }
+    }
+}
+
 /// A connection that lasts until the owner drains; one that was made later, until it goes.
 #[derive(Debug)]
 pub struct Watch {
@@ -115,8 +134,7 @@ enum Trouble {
 /// One request and its answer, tried again while the owner is busy.
 async fn ask(store: &StorePath, request: &Request, timeout: Duration) -> Result<(Response, UnixStream)> {
     let name = store.display();
-    let mut line = serde_json::to_vec(request).unwrap_or_default();
-    line.push(b'\n');
+    let line = request.line();
     if line.len() > LONGEST_LINE {
         let message =
             format!("a request may have {LONGEST_LINE} bytes, this one has {}; ask for fewer ids", line.len());
@@ -151,9 +169,9 @@ async fn ask(store: &StorePath, request: &Request, timeout: Duration) -> Result<
     }
 }
 
-async fn ask_once(name: &StoreName, socket: &Path, line: &[u8]) -> Result<(Response, UnixStream), Trouble> {
+async fn connect(name: &StoreName, socket: &Path) -> Result<UnixStream, Trouble> {
     let address = Address::of(socket).map_err(Trouble::Nobody)?;
-    let mut stream = match UnixStream::connect(&address.path).await {
+    let stream = match UnixStream::connect(&address.path).await {
         Ok(stream) => stream,
         Err(error) => {
             return Err(match Errno::from_io_error(&error) {
@@ -170,6 +188,11 @@ async fn ask_once(name: &StoreName, socket: &Path, line: &[u8]) -> Result<(Respo
         let failure = Failure { store: Some(name.clone()), message, source: None };
         return Err(Trouble::Refused(Error::Denied(Box::new(failure))));
     }
+    Ok(stream)
+}
+
+async fn ask_once(name: &StoreName, socket: &Path, line: &[u8]) -> Result<(Response, UnixStream), Trouble> {
+    let mut stream = connect(name, socket).await?;
     // An owner that turns somebody away answers before it has heard anything: its answer may be there all the same.
     let sent = stream.write_all(line).await;
     let answer = match wire::read_line(&mut stream).await {

@@ -26,8 +26,8 @@ mod wire;
 
 use std::time::Duration;
 
-pub(super) use client::watch_store;
 pub use client::{Watch, control_ingest, control_status, watch};
+pub(super) use client::{nudge, watch_store};
 pub use server::{ControlHandler, ControlServer, StatusOnly, serve_control};
 pub(super) use socket::SocketFile;
 pub use socket::socket_path;

@@ -31,6 +31,12 @@ impl Request {
     pub(super) fn new(action: &str) -> Request {
         Request { protocol: PROTOCOL, action: action.to_owned(), ids: Vec::new(), wait: false }
     }
+
+    pub(super) fn line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -24,6 +24,7 @@
 //! the store asks inside each transaction, through `standing`.
 
 mod aging;
+mod ahead;
 mod giving_up;
 mod pause;
 mod report;

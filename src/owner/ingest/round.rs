@@ -6,12 +6,13 @@ use std::io;
 
 use rustix::io::Errno;
 
+use super::ahead::Ahead;
 use super::report::{AppliedBatch, Cause, Paused, Round, Waiting};
 use super::{BATCHES, Ingestor, TIME};
 use crate::clock::Moment;
 use crate::crash;
 use crate::error::Error;
-use crate::records::{BatchOutcome, Standing, Target, TargetError};
+use crate::records::{Batch, BatchOutcome, Standing, Target, TargetError};
 use crate::spool::{self, BatchName, Directories, LIMITS, Listed, LoadError};
 
 /// Why a round ends before its work is done.
@@ -164,15 +165,26 @@ impl Ingestor {
             work.round.skipped.push(gap);
             work.round.more = true;
         }
-        for (count, name) in plan.ready.iter().enumerate() {
-            if self.is_over(count, started, work) {
-                break;
+        let (directories, formats) = (work.directories, self.formats.clone());
+        let ready = &plan.ready;
+        std::thread::scope(|scope| {
+            let mut ahead = Ahead::of(scope, &directories.incoming, &formats, ready);
+            for (count, name) in ready.iter().enumerate() {
+                if self.is_over(count, started, work) {
+                    break;
+                }
+                if !work.held.contains(name.instance()) {
+                    let loaded = ahead.take(name);
+                    let free = |next: &&BatchName| !work.held.contains(next.instance());
+                    if let Some(next) = ready[count + 1..].iter().find(free) {
+                        ahead.begin(next);
+                    }
+                    self.next_of_instance(name, loaded, work)?;
+                }
+                self.backlog = there.saturating_sub(work.moved);
             }
-            if !work.held.contains(name.instance()) {
-                self.next_of_instance(name, work)?;
-            }
-            self.backlog = there.saturating_sub(work.moved);
-        }
+            Ok::<(), Halt>(())
+        })?;
         self.backlog = there.saturating_sub(work.moved);
         Ok(())
     }
@@ -237,7 +249,7 @@ impl Ingestor {
     }
 
     /// The batch that is next in its instance's order.
-    fn next_of_instance(&mut self, name: &BatchName, work: &mut Work<'_>) -> Result<(), Halt> {
+    fn next_of_instance(&mut self, name: &BatchName, loaded: Option<Batch>, work: &mut Work<'_>) -> Result<(), Halt> {
         if let Some(troubled) = self.troubled.get(name.instance())
             && troubled.id == name.id()
         {
@@ -250,7 +262,8 @@ impl Ingestor {
                 return Ok(());
             }
         }
-        let batch = match spool::load(&work.directories.incoming, name, &self.formats, &LIMITS) {
+        let load = || spool::load(&work.directories.incoming, name, &self.formats, &LIMITS);
+        let batch = match loaded.map_or_else(load, Ok) {
             Ok(batch) => batch,
             Err(LoadError::Gone) => {
                 // Looked for like everything that is missing, with the next listing.

@@ -13,14 +13,14 @@ use super::entries_of;
 use super::opener::Opener;
 use crate::clock::{Clock, SystemClock, within};
 use crate::error::{Error, Pending, Result};
-use crate::owner::control::{Ingested, control_ingest};
+use crate::owner::control::{Ingested, control_ingest, nudge};
 use crate::owner::state;
 use crate::records::{BatchOutcome, Outcome};
 use crate::spool::{FailedFiles, NewBatch};
 
 /// How long an owner may take to answer: it says "not yet" after ten seconds.
 const ANSWER: Duration = Duration::from_secs(15);
-/// How long an owner may take to hear that there is something: who does not wait for it waits no longer than that.
+/// How long telling an owner that there is something may take: it is not waited until it hears.
 const NUDGE: Duration = Duration::from_secs(1);
 /// How often the ledger is looked into, at first and later.
 const LOOK_SOON: Duration = Duration::from_millis(2);
@@ -69,7 +69,7 @@ pub(super) async fn hand_over<O: Opener>(core: &Core<O>, batch: NewBatch) -> Res
     let handed = publish(core, batch).await?;
     if handed.outcome.is_none() {
         // An owner that does not hear it looks by itself soon.
-        let _ = control_ingest(core.path.path(), std::slice::from_ref(&handed.id), false, NUDGE).await;
+        let _ = nudge(&core.path, &handed.id, NUDGE).await;
     }
     Ok(handed)
 }

@@ -136,3 +136,49 @@ fn rows_have_a_greatest_length_that_they_keep() {
     assert_eq!(grows.len(), LONGEST_ROW);
     assert_eq!(refused(&grows).0, TooLarge);
 }
+
+#[test]
+fn the_short_way_comes_to_what_the_long_one_does() {
+    use ColumnType::*;
+    let mut schema = schema(&[("t", Text), ("i", Integer), ("r", Real), ("b", Boolean), ("q\"\\", Text)]);
+    schema.columns[1].optional = false;
+    let bits = |row: &Row| row.0.iter().map(|cell| format!("{cell:?}")).collect::<Vec<_>>();
+    let mut chance = fastrand::Rng::with_seed(11);
+    let (mut short, mut refused) = (0, 0);
+    for turn in 0..200_000 {
+        let mut cells = vec![
+            Cell::Text(["", "x", "the item", "ü\u{7f}", "a\"b", "c\\", "\n"][chance.usize(..7)].to_owned()),
+            Cell::Integer(chance.i64(..) >> chance.u32(..64)),
+            Cell::Real([0.0, 1.0, -0.125, 1e300, 5e-324, 1e22, 0.1][chance.usize(..7)]),
+            Cell::Boolean(chance.bool()),
+            Cell::Text("q".to_owned()),
+        ];
+        for place in [0, 2, 3, 4] {
+            if chance.u8(..4) == 0 || (place == 4 && turn % 2 == 0) {
+                cells[place] = Cell::Null;
+            }
+        }
+        let row = Row(cells);
+        let mut json = Vec::new();
+        schema.write(&row, &mut json);
+        if let Some(read) = quick::row(&schema, &json) {
+            assert_eq!(bits(&read), bits(&row));
+            short += 1;
+        }
+        for _ in 0..chance.usize(..3) {
+            let (at, byte) = (chance.usize(..json.len()), b"\"{}[],:\\ -+.eE0123456789tfnx\xc3\n"[chance.usize(..30)]);
+            match chance.u8(..3) {
+                0 => json[at] = byte,
+                1 => json.insert(at, byte),
+                _ => drop(json.remove(at)),
+            }
+        }
+        let long = schema.any_row(&json);
+        refused += usize::from(long.is_err());
+        if let Some(read) = quick::row(&schema, &json) {
+            let long = long.unwrap_or_else(|error| panic!("{}: {error}", String::from_utf8_lossy(&json)));
+            assert_eq!(bits(&read), bits(&long), "{}", String::from_utf8_lossy(&json));
+        }
+    }
+    assert!(short > 30_000 && refused > 30_000, "{short} {refused}");
+}
