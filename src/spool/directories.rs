@@ -40,6 +40,13 @@ pub(crate) struct Directories {
     pub(crate) trash: Directory,
 }
 
+/// What they are opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Look,
+    Write,
+}
+
 impl Directories {
     /// Opens them; makes those that are missing. They are synced whoever made them: it may have been killed before.
     ///
@@ -48,15 +55,33 @@ impl Directories {
     /// `Denied` for another user's, for one that everybody may write, and for a file system whose locks cannot be
     /// trusted; `Invalid` if something else is in their place.
     pub(crate) fn open(store: &StorePath, allowed: &[String]) -> Result<Directories> {
+        Directories::get(store, allowed, Use::Write)
+    }
+
+    /// Opens them as they are: makes nothing, and syncs nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Directories::open`]; `Invalid` if one is not there.
+    pub(crate) fn look(store: &StorePath, allowed: &[String]) -> Result<Directories> {
+        Directories::get(store, allowed, Use::Look)
+    }
+
+    fn get(store: &StorePath, allowed: &[String], to: Use) -> Result<Directories> {
         let name = store.display();
         belongs_to_another(&store.leases()).map_err(|error| error.at(&name))?;
         let spool = store.spool();
         let at = |doing: &'static str, path: &Path, done: io::Result<()>| {
             done.trouble(doing, path).map_err(|error| error.at(&name))
         };
-        let make = |path: &Path| at("making", path, files::create_directory(path).map(drop));
+        let make = |path: &Path| match to {
+            Use::Write => at("making", path, files::create_directory(path).map(drop)),
+            Use::Look => Ok(()),
+        };
         make(&spool)?;
-        at("syncing", store.directory(), files::sync_directory(store.directory()))?;
+        if to == Use::Write {
+            at("syncing", store.directory(), files::sync_directory(store.directory()))?;
+        }
         filesystem::judge(&spool, allowed, &name)?;
         let own = Directory::open(spool.clone(), &name)?;
         let inner = |part: &str| {
@@ -70,7 +95,9 @@ impl Directories {
             failed: inner("failed")?,
             trash: inner("trash")?,
         };
-        at("syncing", &spool, own.sync())?;
+        if to == Use::Write {
+            at("syncing", &spool, own.sync())?;
+        }
         let device = |directory: &Directory| rustix::fs::fstat(&directory.fd).map(|stat| stat.st_dev);
         for part in directories.all() {
             if device(part).ok() != device(&own).ok() {

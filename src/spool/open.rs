@@ -19,6 +19,7 @@ pub struct Spool {
     store: StorePath,
     name: StoreName,
     allowed: Vec<String>,
+    open: fn(&StorePath, &[String]) -> Result<Directories>,
     directories: Arc<ArcSwap<Directories>>,
 }
 
@@ -35,12 +36,22 @@ impl Spool {
 
     /// As [`Spool::open`], with types of file systems that somebody who knows them allowed by name.
     pub fn allowing(path: &Path, allowed: &[String]) -> Result<Spool> {
+        Spool::get(path, allowed, Directories::open)
+    }
+
+    /// The spool as it is, for whoever only looks.
+    pub(super) fn to_look_at(path: &Path, allowed: &[String]) -> Result<Spool> {
+        Spool::get(path, allowed, Directories::look)
+    }
+
+    fn get(path: &Path, allowed: &[String], open: fn(&StorePath, &[String]) -> Result<Directories>) -> Result<Spool> {
         let store = StorePath::resolve(path)?;
-        let directories = Directories::open(&store, allowed)?;
+        let directories = open(&store, allowed)?;
         Ok(Spool {
             name: store.display(),
             store,
             allowed: allowed.to_vec(),
+            open,
             directories: Arc::new(ArcSwap::from_pointee(directories)),
         })
     }
@@ -62,7 +73,7 @@ impl Spool {
         if directories.stand().trouble("looking at", &path).map_err(|error| error.at(&self.name))? {
             return Ok(directories);
         }
-        let directories = Arc::new(Directories::open(&self.store, &self.allowed)?);
+        let directories = Arc::new((self.open)(&self.store, &self.allowed)?);
         self.directories.store(Arc::clone(&directories));
         Ok(directories)
     }

@@ -65,11 +65,12 @@ impl SpoolStatus {
 }
 
 impl Spool {
-    /// The spool of the store at `path` if it has one.
+    /// The spool of the store at `path` if it has one, to be looked at: this makes nothing and waits for no disk, so that
+    /// what is published through it may be lost with the machine. For that, open it.
     ///
     /// # Errors
     ///
-    /// As [`Spool::open`].
+    /// `Invalid` or `Denied` for a path, a file system or directories that cannot be trusted.
     pub fn find(path: &Path, allowed: &[String]) -> Result<Option<Spool>> {
         let spool = StorePath::resolve(path)?.spool();
         let parts = ["tmp", "incoming", "failed", "trash"];
@@ -77,7 +78,7 @@ impl Spool {
         if !parts.iter().all(|part| spool.join(part).is_dir()) {
             return Ok(None);
         }
-        Spool::allowing(path, allowed).map(Some)
+        Spool::to_look_at(path, allowed).map(Some)
     }
 
     /// What lies in it now.

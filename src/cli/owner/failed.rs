@@ -145,8 +145,9 @@ fn entries(batch: &Batch) -> Vec<String> {
 }
 
 async fn retry(global: &Global, which: &OsStr) -> Result<i32, Failure> {
-    let (store, spool, failed) = find(global, which)?;
+    let (store, _, failed) = find(global, which)?;
     let formats = Formats::default();
+    let spool = Spool::allowing(&super::path(global)?, &global.allow_filesystem)?;
     let producer = Producer::new(&spool, env!("CARGO_PKG_VERSION"));
     let name = FailedFiles::of(&spool).retry(&failed, &producer, &formats, FORMAT)?;
     // An owner that does not hear it looks by itself soon; without one it waits.
