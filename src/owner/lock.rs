@@ -321,10 +321,10 @@ impl Shared {
             lost.get_or_insert(LossReason::Released);
             true
         });
-        // One that was displaced may find the next owner's.
+        // One that was displaced may find the next owner's. What went wrong stays to be read: `left_state`.
         let path = self.store.owner_state();
         let instance = self.state().instance;
-        if state::read_file(&path).is_some_and(|state| state.instance == instance)
+        if state::read_file(&path).is_some_and(|state| state.instance == instance && state.last_error.is_none())
             && let Err(error) = std::fs::remove_file(&path)
         {
             tracing::debug!(%error, path = %path.display(), "the owner's state cannot be removed");

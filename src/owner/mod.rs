@@ -65,7 +65,7 @@ pub use control::{
 pub use exclusive::{AcquireExclusive, Exclusive, exclusive};
 pub use ingest::{AppliedBatch, Cause, FailedBatch, Ingestor, OnPoison, Paused, Round, Stuck, Waiting};
 pub use lock::OwnerLock;
-pub use state::{Claim, Ownership, Phase, SpoolState, State, read_state, store_name};
+pub use state::{Claim, Ownership, Phase, SpoolState, State, left_state, read_state, store_name};
 pub use store::{
     BatchResult, Changes, Delivered, Flushed, OpenStore, Opener, ReadOnly, Role, Sqlite, Store, StoreWriter, Until,
     read_only,

@@ -234,6 +234,21 @@ pub fn read_state(path: impl AsRef<Path>) -> Result<Ownership> {
     Ok(look(&store))
 }
 
+/// What the last owner of the store at `path` said about itself, if something was wrong when it gave the store back or
+/// died, and nobody has owned the store since: [`State::last_error`] says what.
+///
+/// # Errors
+///
+/// As [`read_state`].
+pub fn left_state(path: impl AsRef<Path>) -> Result<Option<State>> {
+    let store = StorePath::resolve(path.as_ref())?;
+    belongs_to_another(&store.leases()).map_err(|error| error.at(&store.display()))?;
+    if look(&store) != Ownership::Nobody {
+        return Ok(None);
+    }
+    Ok(read_file(&store.owner_state()).filter(|state| state.last_error.is_some()))
+}
+
 /// The name of the store at `path`, as every error and every look has it: with all links resolved.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, Instant};
 
-use lockhouse::owner::{Candidate, Ownership, Phase, exclusive, read_state};
+use lockhouse::owner::{Candidate, Ownership, Phase, exclusive, left_state, read_state};
 use lockhouse::{Coordinator, Error, ErrorKind, Locked};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -354,4 +354,21 @@ async fn an_fsck_and_an_exclusive_holder_take_turns() {
     let refused = coordinator.acquire_fsck().drain_budget(Duration::from_millis(100)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::DrainTimeout);
     held.release().await.unwrap();
+}
+
+#[test]
+fn what_went_wrong_stays_to_be_read_until_somebody_owns_the_store() {
+    let store = Store::new();
+    let candidate = candidate(&store);
+    let owner = candidate.elect().unwrap().expect("nobody owns it");
+    owner.update(|state| state.last_error = Some("no room".to_owned()));
+    assert_eq!(left_state(store.path()).unwrap(), None, "it is an owner's word still");
+    owner.release();
+    assert_eq!(read_state(store.path()).unwrap(), Ownership::Nobody);
+    let left = left_state(store.path()).unwrap().expect("what it said last");
+    assert_eq!(left.last_error.as_deref(), Some("no room"));
+    let owner = candidate.elect().unwrap().expect("nobody owns it");
+    assert_eq!(left_state(store.path()).unwrap(), None);
+    owner.release();
+    assert_eq!(left_state(store.path()).unwrap(), None, "it went in order");
 }

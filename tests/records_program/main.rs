@@ -4,6 +4,7 @@
 //! - `scanning`: rows out, and following.
 //! - `changing`: what is done to whole streams.
 //! - `owning`: `owner serve`, `ingest` and `failed`, and what `status` says of the spool.
+//! - `poison`: batches that cannot be applied, and an owner that failed.
 //! - `enclosed`: under an fsck, and under a run.
 //! - `contract`: the JSON forms, field by field; completions and manual pages.
 
@@ -12,6 +13,7 @@ mod changing;
 mod contract;
 mod enclosed;
 mod owning;
+mod poison;
 #[path = "../support/pty.rs"]
 #[expect(dead_code, reason = "the tests of commands on terminals use the rest")]
 mod pty;

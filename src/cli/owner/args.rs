@@ -66,7 +66,8 @@ pub(crate) struct ServeArgs {
 pub(crate) enum Poison {
     /// The batch goes to `failed/`, and its producer's next one is applied.
     Pass,
-    /// Its producer's batches wait until somebody mends it.
+    /// Its producer's batches wait until somebody mends it, or ends this owner and types `owner ingest`, which passes it
+    /// over.
     Stop,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockhouse::StoreName;
 use lockhouse::describe::{duration, printable};
-use lockhouse::owner::{Ownership, Phase, State, control_status, read_state, store_name};
+use lockhouse::owner::{Ownership, Phase, State, control_status, left_state, read_state, store_name};
 use lockhouse::spool::SpoolStatus;
 use serde_json::{Value, json};
 
@@ -24,6 +24,8 @@ struct Found {
     answers: Option<bool>,
     /// What lies in the store's spool.
     spool: Option<SpoolStatus>,
+    /// What the last owner said, if it went with an error and nobody came.
+    left: Option<State>,
 }
 
 /// Prints who owns the store.
@@ -33,18 +35,21 @@ pub(super) async fn status(global: Global) -> Result<i32, Failure> {
     let store = store_name(&path)?;
     let spool = super::spool(&global);
     let found = match seen.state().and_then(|state| state.socket.as_ref()) {
-        None => Found { owner: seen, answers: None, spool },
+        None => Found { owner: seen, answers: None, spool, left: left_state(&path)? },
         Some(_) => match control_status(&path, PATIENCE).await {
-            Ok(state) => Found { owner: Ownership::Named(Box::new(state)), answers: Some(true), spool },
+            Ok(state) => Found { owner: Ownership::Named(Box::new(state)), answers: Some(true), spool, left: None },
             // Whatever it is: the owner lives by its locks, and is not there to answer. Unless it has just gone.
-            Err(_) => Found { owner: read_state(&path)?, answers: Some(false), spool },
+            Err(_) => Found { owner: read_state(&path)?, answers: Some(false), spool, left: left_state(&path)? },
         },
     };
     let text = if global.json {
         let answers = if found.owner == Ownership::Nobody { None } else { found.answers };
-        output::json_line(
-            &json!({"schema": 1, "store": store, "owner": found.owner, "answers": answers, "spool": found.spool}),
-        )
+        let mut object =
+            json!({"schema": 1, "store": store, "owner": found.owner, "answers": answers, "spool": found.spool});
+        if let Some(left) = &found.left {
+            object["left"] = json!(left);
+        }
+        output::json_line(&object)
     } else {
         text(&store, &found)
     };
@@ -73,7 +78,12 @@ fn text(store: &StoreName, found: &Found) -> String {
             Ownership::Nobody => format!("store {store}: no owner"),
             owner => format!("store {store}: owned by {}", printable(&owner.to_string())),
         };
-        return std::iter::once(owner).chain(batches).collect::<Vec<_>>().join("\n");
+        let left = found.left.iter().filter_map(|left| {
+            let at = left.heartbeat_at.strftime("%Y-%m-%d %H:%M:%SZ");
+            let error = printable(left.last_error.as_deref()?);
+            Some(format!("  the last one went at {at}: {error}"))
+        });
+        return std::iter::once(owner).chain(batches).chain(left).collect::<Vec<_>>().join("\n");
     };
     let mut lines = vec![format!("store {store}: owned by {}", summary(state))];
     if found.answers == Some(false) || (found.answers.is_none() && is_silent(state)) {

@@ -80,6 +80,8 @@ impl<'a, O: Opener> Owning<'a, O> {
     fn announce(&mut self) {
         let core = &self.life.core;
         core.place(|position| position.refused = None);
+        // Until this attempt comes out better.
+        let before = core.position.borrow().hindrance.as_ref().map(|hindrance| hindrance.to_string());
         let options = &core.options;
         let (file, version) = (options.opener.file(&core.path.path()), options.opener.catalog_version());
         let formats = options.formats.names();
@@ -92,6 +94,7 @@ impl<'a, O: Opener> Owning<'a, O> {
             state.store = Some(file.to_string_lossy().into_owned());
             state.catalog_version = Some(version);
             state.spool = Some(spool);
+            state.last_error = before;
         });
         let Some(lock) = &self.lock else { return };
         let handler = Handler { state: StatusOnly::of(lock), jobs: self.life.core.jobs.clone() };

@@ -15,6 +15,7 @@ use super::permit::Permit;
 use super::waiters;
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::error::{Error, Result};
+use crate::owner::ingest::{Cause, Waiting};
 use crate::owner::state::Phase;
 use crate::records::{Batch, BatchOutcome, Target, TargetError};
 use crate::spool::{NewBatch, Taken};
@@ -132,7 +133,9 @@ impl<'o, 'l, O: Opener> Period<'o, 'l, O> {
         // What is paused or halted is in its own writes' way, as ever, and in nobody else's.
         let own = self.owning.life.core.producer.instance();
         let waits = round.paused.is_some() || round.waiting.iter().any(|waiting| waiting.instance == own);
-        self.tell(round.backlog as u64, round.paused.map(|paused| paused.why), !round.failed.is_empty());
+        let halted = || round.waiting.iter().find_map(halted);
+        let wrong = round.paused.as_ref().map(|paused| paused.why.clone()).or_else(halted);
+        self.tell(round.backlog as u64, wrong, !round.failed.is_empty());
         if let Some(error) = round.refused {
             return Err(error);
         }
@@ -147,16 +150,16 @@ impl<'o, 'l, O: Opener> Period<'o, 'l, O> {
     }
 
     /// Puts into the owner's state what has changed.
-    fn tell(&self, backlog: u64, paused: Option<String>, failed: bool) {
+    fn tell(&self, backlog: u64, wrong: Option<String>, failed: bool) {
         if failed {
             self.count_failed();
         }
         let changed = self.owning.lock.as_ref().is_some_and(|lock| {
             let state = lock.state();
-            state.backlog != backlog || (state.last_error != paused && (paused.is_some() || backlog == 0))
+            state.backlog != backlog || (state.last_error != wrong && (wrong.is_some() || backlog == 0))
         });
         if changed {
-            self.owning.update(|state| (state.backlog, state.last_error) = (backlog, paused));
+            self.owning.update(|state| (state.backlog, state.last_error) = (backlog, wrong));
         }
     }
 
@@ -229,6 +232,17 @@ impl<'o, 'l, O: Opener> Period<'o, 'l, O> {
                 return;
             }
         }
+    }
+}
+
+/// What a person has to know of a producer that is halted.
+fn halted(waiting: &Waiting) -> Option<String> {
+    match &waiting.cause {
+        Cause::Stopped(why) => Some(format!(
+            "producer {} is halted at its batch {}: {why}; to pass it over, end this owner and type `lockhouse owner ingest`",
+            waiting.instance, waiting.seq
+        )),
+        Cause::Missing | Cause::Retrying(_) => None,
     }
 }
 
