@@ -1,4 +1,10 @@
 //! What became of batches, and how far each instance came.
+//!
+//! How far an instance came is never forgotten: a row of some sixty bytes for each open of a store that wrote something, so
+//! a million of them are about as large as a batch. It is all that tells an old batch from a new one once the ledger has
+//! forgotten its id: a batch that comes back much later, with a restored directory or by hand, is late by it, and is not
+//! applied twice. Neither the instance's death nor any age makes a row superfluous: a copy of the spool can be older than
+//! both, and whoever lives and is silent would be taken for one whose first batches are missing.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
