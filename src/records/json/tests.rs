@@ -145,7 +145,7 @@ fn the_short_way_comes_to_what_the_long_one_does() {
     let bits = |row: &Row| row.0.iter().map(|cell| format!("{cell:?}")).collect::<Vec<_>>();
     let mut chance = fastrand::Rng::with_seed(11);
     let (mut short, mut refused) = (0, 0);
-    for turn in 0..200_000 {
+    for turn in 0..40_000 {
         let mut cells = vec![
             Cell::Text(["", "x", "the item", "ü\u{7f}", "a\"b", "c\\", "\n"][chance.usize(..7)].to_owned()),
             Cell::Integer(chance.i64(..) >> chance.u32(..64)),
@@ -180,5 +180,5 @@ fn the_short_way_comes_to_what_the_long_one_does() {
             assert_eq!(bits(&read), bits(&long), "{}", String::from_utf8_lossy(&json));
         }
     }
-    assert!(short > 30_000 && refused > 30_000, "{short} {refused}");
+    assert!(short > 6_000 && refused > 6_000, "{short} {refused}");
 }
