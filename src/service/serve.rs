@@ -185,7 +185,8 @@ async fn answer(
     }
     let mut request: Request = request.map(Body::new);
     request.extensions_mut().insert(closing);
-    request.extensions_mut().insert(axum::extract::DefaultBodyLimit::max(limits.body));
+    // One that does not say how long it is, is counted as it is read.
+    axum::extract::DefaultBodyLimit::max(limits.body).apply(&mut request);
     let service = TowerToHyperService::new(router);
     let asking = hyper::service::Service::call(&service, request);
     match within(&SystemClock, limits.answer_time, asking).await {

@@ -116,18 +116,25 @@ pub(crate) struct Event {
 
 impl Listener {
     pub(crate) fn start(to: SocketAddr, path: &str, last: Option<&str>) -> Listener {
+        Listener::try_start(to, path, last).unwrap()
+    }
+
+    /// As `start`, of a service that may not let it. `Err`: the first line of what it says instead.
+    pub(crate) fn try_start(to: SocketAddr, path: &str, last: Option<&str>) -> Result<Listener, String> {
         let mut stream = connect(to);
         let last = last.map(|last| format!("Last-Event-ID: {last}\r\n")).unwrap_or_default();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {to}\r\n{last}\r\n").unwrap();
         let mut from = BufReader::new(stream);
         let mut line = String::new();
         from.read_line(&mut line).unwrap();
-        assert!(line.contains(" 200 "), "{line}");
+        if !line.contains(" 200 ") {
+            return Err(line);
+        }
         while line.trim_end() != "" {
             line.clear();
             from.read_line(&mut line).unwrap();
         }
-        Listener(from)
+        Ok(Listener(from))
     }
 
     /// The next event, or `None` at the end of the stream.

@@ -3,10 +3,13 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use axum::body::Bytes;
+use axum::{Router, routing};
 use lockhouse::service::Limits;
 
-use crate::client::{Listener, connect, get, read};
+use crate::client::{Listener, PATIENCE, connect, get, read};
 use crate::served::{Served, memory, often, until};
+use crate::support::poll::eventually_blocking;
 
 /// Long enough that no connection of a test is ended for being slow.
 const PATIENT: Duration = Duration::from_secs(60);
@@ -28,7 +31,12 @@ fn a_hundred_idle_and_a_hundred_slow_clients_keep_no_probe_out() {
         assert_eq!(get(served.address, "/healthz").code, 200);
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     }
-    drop((idle, slow));
+    // No more than so many are kept, of all who came.
+    let kept = idle.iter().chain(&slow).filter(|stream| {
+        stream.set_nonblocking(true).unwrap();
+        matches!(stream.peek(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    });
+    assert!(kept.count() <= 64);
 }
 
 #[test]
@@ -40,8 +48,10 @@ fn a_head_that_does_not_come_is_not_waited_for() {
         let mut stream = connect(served.address);
         stream.write_all(begin).unwrap();
         let mut rest = Vec::new();
-        // It ends: with nothing, or with a word why.
-        let _ = stream.read_to_end(&mut rest);
+        // It ends: with nothing, or with a word why. A read that waits for more than that is one that was let wait.
+        if let Err(error) = stream.read_to_end(&mut rest) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+        }
         assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&rest));
     }
 }
@@ -133,4 +143,58 @@ fn the_end_lets_answers_out_and_ends_streams() {
     served.ended();
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     drop(idle);
+}
+
+#[test]
+fn only_so_many_listen_at_a_time() {
+    let (_store, coordinator) = memory();
+    let served = Served::ready(&coordinator);
+    let mut all: Vec<_> = (0..64).map(|_| Listener::start(served.address, "/v1/events", None)).collect();
+    let refused = Listener::try_start(served.address, "/v1/events", None).err();
+    assert!(refused.as_ref().is_some_and(|line| line.contains(" 503 ")), "{refused:?}");
+    assert_eq!(get(served.address, "/healthz").code, 200);
+    drop(all.pop());
+    eventually_blocking(PATIENCE, "a place", || match Listener::try_start(served.address, "/v1/events", None) {
+        Ok(listener) => Ok(drop(listener)),
+        Err(line) => Err(line),
+    });
+}
+
+/// What a program mounts beside the service is within the same limits.
+fn slow_and_greedy() -> Router {
+    let hang = || async { std::future::pending::<&'static str>().await };
+    let length = |body: Bytes| async move { body.len().to_string() };
+    Router::new().route("/hang", routing::get(hang)).route("/length", routing::post(length))
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_not_waited_for() {
+    let limits = Limits { answer_time: Duration::from_millis(300), ..Limits::default() };
+    let served = Served::own(slow_and_greedy, limits);
+    let answer = get(served.address, "/hang");
+    assert_eq!((answer.code, answer.body.as_str()), (503, "no answer in time\n"));
+}
+
+#[test]
+fn the_end_waits_only_so_long_for_an_answer_under_way() {
+    let limits = Limits { answer_time: PATIENT, farewell: Duration::from_millis(300), ..Limits::default() };
+    let mut served = Served::own(slow_and_greedy, limits);
+    let mut asks = connect(served.address);
+    write!(asks, "GET /hang HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    // It is known to the service once a later one was answered.
+    assert_eq!(get(served.address, "/nothing").code, 404);
+    served.end();
+    served.ended();
+}
+
+#[test]
+fn a_body_that_does_not_say_how_long_it_is_may_not_be_long() {
+    let limits = Limits { body: 1000, ..Limits::default() };
+    let served = Served::own(slow_and_greedy, limits);
+    for (length, code) in [(900, 200), (1100, 413)] {
+        let mut stream = connect(served.address);
+        let head = "POST /length HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked";
+        write!(stream, "{head}\r\n\r\n{length:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(length)).unwrap();
+        assert_eq!(read(stream).unwrap().code, code, "{length}");
+    }
 }

@@ -82,15 +82,24 @@ impl Served {
     }
 
     fn at(address: SocketAddr, coordinator: &Coordinator, options: Options, limits: Limits) -> Served {
+        let coordinator = coordinator.clone();
+        Served::routes(address, move || router(&coordinator, options), limits)
+    }
+
+    /// A program's own routes.
+    pub(crate) fn own(routes: impl FnOnce() -> axum::Router + Send + 'static, limits: Limits) -> Served {
+        Served::routes("127.0.0.1:0".parse().unwrap(), routes, limits)
+    }
+
+    fn routes(address: SocketAddr, routes: impl FnOnce() -> axum::Router + Send + 'static, limits: Limits) -> Served {
         let (end, ended) = oneshot::channel::<()>();
         let (listening, bound) = std::sync::mpsc::channel();
-        let coordinator = coordinator.clone();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind(address).await.unwrap();
                 listening.send(listener.local_addr().unwrap()).unwrap();
-                serve(listener, router(&coordinator, options), limits, async { drop(ended.await) }).await;
+                serve(listener, routes(), limits, async { drop(ended.await) }).await;
             });
         });
         let address = bound.recv_timeout(PATIENCE).unwrap();
