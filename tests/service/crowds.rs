@@ -154,10 +154,7 @@ fn only_so_many_listen_at_a_time() {
     assert!(refused.as_ref().is_some_and(|line| line.contains(" 503 ")), "{refused:?}");
     assert_eq!(get(served.address, "/healthz").code, 200);
     drop(all.pop());
-    eventually_blocking(PATIENCE, "a place", || match Listener::try_start(served.address, "/v1/events", None) {
-        Ok(listener) => Ok(drop(listener)),
-        Err(line) => Err(line),
-    });
+    eventually_blocking(PATIENCE, "a place", || Listener::try_start(served.address, "/v1/events", None).map(drop));
 }
 
 /// What a program mounts beside the service is within the same limits.
