@@ -94,6 +94,8 @@ fn an_owner_answers_for_itself_and_a_term_ends_both() {
     let metrics = until(address, "/metrics", "its own lease", holds);
     assert_eq!(metrics.metric("lockhouse_owner"), 1.0);
     let page = until(address, "/", "its own lease", |page| page.body.contains("This process holds"));
+    assert!(page.body.contains("The next fsck will wait for it."), "{page:?}");
+    assert!(page.body.contains("<dt>since</dt><dd><time datetime="), "{page:?}");
     assert!(page.body.contains("b7") && page.body.contains("owner serve"), "{page:?}");
     assert_eq!(get(address, "/v1/status").json()["owner"]["build"], "b7");
     store.append(&[]).assert(0);
@@ -212,6 +214,21 @@ fn whoever_watches_makes_no_spool() {
     assert!(metrics.metric("lockhouse_spool_ingest_lag_seconds").is_nan(), "there is no spool");
     assert!(get(address, "/v1/status").json()["spool"].is_null());
     assert!(!store.directory().join("data.spool").exists());
+    serve.signal(Signal::SIGTERM);
+    serve.finish().assert(0);
+}
+
+#[test]
+fn an_owner_that_says_nothing_is_told_of() {
+    let store = Local::new();
+    let owner = store.serve();
+    let (serve, address) = listening(store.command(&["serve"]));
+    let page = until(address, "/", "the owner", |page| page.body.contains("b7"));
+    assert!(!page.body.contains("last heard of"), "{page:?}");
+    owner.signal(Signal::SIGSTOP);
+    until(address, "/", "its silence", |page| page.body.contains("last heard of"));
+    owner.signal(Signal::SIGCONT);
+    until(address, "/", "its voice", |page| !page.body.contains("last heard of"));
     serve.signal(Signal::SIGTERM);
     serve.finish().assert(0);
 }

@@ -79,6 +79,7 @@ fn meaning(view: &View, mark: Option<Mark>) -> String {
         Some(Mark::Exclusive) => format!("{fsck} has the store alone. Writers wait until it is done."),
         Some(Mark::Blocked) => "A stale fsck lease keeps everybody out until a person clears it.".to_owned(),
         _ if writers == 0 => "Nobody writes. Writers come and go as they like.".to_owned(),
+        _ if writers == 1 => "1 writer in the store. The next fsck will wait for it.".to_owned(),
         _ => format!("{} in the store. The next fsck will wait for them.", count(writers, "writer")),
     }
 }

@@ -41,7 +41,6 @@ fn worst(look: &Look) -> Vec<&LeaseInfo> {
 pub(super) fn needs(view: &View) -> Markup {
     let Some(look) = &view.seen.look else { return html! {} };
     let status = &look.status;
-    let (_, stuck) = view.seen.needing_a_person();
     let peers = status.writers.iter().any(|writer| writer.state != LeaseState::Fresh && writer.peer);
     let all: usize = status.needing_a_person().count();
     let failed = status.spool.as_ref().and_then(|spool| spool["failed"].as_u64()).unwrap_or_default();
@@ -71,7 +70,7 @@ pub(super) fn needs(view: &View) -> Markup {
             @if all > NAMED {
                 p { "and " (count(all - NAMED, "more lease")) ". All writers that are dead:" }
                 (command(if peers { "lockhouse prune --peer-is-dead" } else { "lockhouse prune" }))
-            } @else if stuck > 0 {
+            } @else if all > 0 {
                 p.soft { "It is watched for its whole stale age before it goes; one that lives is spared." }
             }
             @if failed > 0 {

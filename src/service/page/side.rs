@@ -1,5 +1,8 @@
 //! The owner of a local store, the leases of this process, and the audit trail.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -7,9 +10,12 @@ use super::View;
 use super::words::{quoted, time};
 use crate::HistoryEntry;
 use crate::describe::{brief, duration, printable};
+use crate::service::watch::Look;
 
 /// How many lines of the audit trail are shown.
 const TRAIL: usize = 12;
+/// An owner says every five seconds that it lives.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// Who owns a local store, and its spool.
 pub(super) fn owner(view: &View) -> Markup {
@@ -26,12 +32,17 @@ pub(super) fn owner(view: &View) -> Markup {
                 None => p.soft { "Nobody owns the store." },
                 Some(owner) => dl {
                     @for (name, field) in [
-                        ("phase", "phase"), ("pid", "pid"), ("host", "host"), ("build", "build"), ("since", "startedAt"),
-                        ("last error", "lastError"),
+                        ("phase", "phase"), ("pid", "pid"), ("host", "host"), ("build", "build"), ("last error", "lastError"),
                     ] {
                         @if let Some(value) = text(&owner[field]).filter(|value| !value.is_empty()) {
                             div { dt { (name) } dd { bdi { (value) } } }
                         }
+                    }
+                    @if let Some(since) = moment(&owner["startedAt"]) {
+                        div { dt { "since" } dd { (time(since, look.status.now)) } }
+                    }
+                    @if let Some(silence) = silence(owner, look) {
+                        div { dt { "last heard of" } dd { (duration(silence)) " ago: it may be stopped" } }
                     }
                 }
             }
@@ -47,6 +58,17 @@ pub(super) fn owner(view: &View) -> Markup {
             }
         }
     }
+}
+
+fn moment(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+/// For how long an owner has said nothing, if that is longer than it should be. Both go by the machine's wall clock.
+fn silence(owner: &Value, look: &Look) -> Option<Duration> {
+    let heard = moment(&owner["heartbeatAt"])?;
+    let silence = Duration::try_from(look.status.now.duration_since(heard)).unwrap_or_default() + look.age();
+    Some(silence).filter(|silence| *silence > SILENCE)
 }
 
 /// The leases of the process that answers.
