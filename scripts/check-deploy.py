@@ -101,7 +101,7 @@ for job in of_kind("CronJob"):
 
 # One image everywhere, with the program's version: the default of the example, and what the manifests run or copy from.
 version = re.search(r'^version = "(.+)"$', (deploy / "../Cargo.toml").read_text(), re.MULTILINE)[1]
-public = f"ghcr.io/lockhouse/lockhouse:{version}"
+public = f"lockhouse/lockhouse:{version}"
 named = {"docker-compose.yml": set(), "deploy/kubernetes": set()}
 for service in documents(deploy / "../docker-compose.yml")[0]["services"].values():
     variable, _, default = service["image"].removeprefix("${").removesuffix("}").partition(":-")

@@ -335,7 +335,8 @@ impl Bench {
             table::series("drain look", "every document, by the driver", &whole);
         }
         if self.wanted(&[leases]) {
-            let timing = LeaseTiming::for_failover();
+            // To refresh the largest count may take seconds, and what is acquired meanwhile waits for its answer.
+            let timing = LeaseTiming { refresh_interval: Duration::from_secs(10), ..LeaseTiming::for_failover() };
             let Ground { ours, driver, database } = self.ground(timing).await;
             let (mut held, mut refreshed, mut bare) = (Vec::new(), Vec::new(), Vec::new());
             for count in GROWTH {
