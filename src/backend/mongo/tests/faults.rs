@@ -154,6 +154,12 @@ async fn a_missing_privilege_is_denied_by_name() {
     store.close().await;
 }
 
+/// Which generation the look before a grant has seen, so that the grant sends this command: it turns the phase by a command
+/// of its own where the layout has moved.
+fn looked(command: &str, generation: i64) -> i64 {
+    if command == "findAndModify" { generation + 7 } else { generation }
+}
+
 #[tokio::test]
 async fn a_transaction_that_fails_is_busy_and_one_whose_commit_is_lost_unknown() {
     let store = Store::ready(Server::ReplicaSet).await;
@@ -163,14 +169,16 @@ async fn a_transaction_that_fails_is_busy_and_one_whose_commit_is_lost_unknown()
     for commands in [["findAndModify"], ["update"], ["commitTransaction"]] {
         let data =
             doc! { "failCommands": commands.to_vec(), "errorCode": 112, "errorLabels": ["TransientTransactionError"] };
-        let grant = failing(&store, 1, data, store.grant(&mut session, &lease.key, 0, true)).await;
+        let grant = failing(&store, 1, data, store.grant(&mut session, &lease.key, looked(commands[0], 0), true)).await;
         assert_eq!(grant.unwrap_err().fault, Fault::Busy, "{commands:?}");
         let peek = store.peek().await.unwrap().unwrap();
         assert_eq!(peek.ours.unwrap().phase, Some(crate::lease::status::Phase::Draining));
     }
-    let cut = doc! { "failCommands": ["findAndModify"], "closeConnection": true };
-    let grant = failing(&store, 1, cut, store.grant(&mut session, &lease.key, 0, true)).await;
-    assert_eq!(grant.unwrap_err().fault, Fault::Busy);
+    for command in ["findAndModify", "update"] {
+        let cut = doc! { "failCommands": [command], "closeConnection": true };
+        let grant = failing(&store, 1, cut, store.grant(&mut session, &lease.key, looked(command, 0), true)).await;
+        assert_eq!(grant.unwrap_err().fault, Fault::Busy, "{command}");
+    }
 
     let concern = doc! { "code": 64, "errmsg": "told to" };
     let data = doc! { "failCommands": ["commitTransaction"], "writeConcernError": concern };
@@ -212,7 +220,7 @@ async fn a_grant_that_was_dropped_midway_does_not_swallow_the_release() {
         let generation = store.refresh_look().await.unwrap().generation.unwrap();
         let block = doc! { "failCommands": [command], "blockConnection": true, "blockTimeMS": 400 };
         failing(&store, 1, block, async {
-            drop_midway(store.grant(&mut session, &lease.key, generation, true)).await;
+            drop_midway(store.grant(&mut session, &lease.key, looked(command, generation), true)).await;
             assert!(store.release(&mut session, &lease.key).await.unwrap(), "{command}");
         })
         .await;
